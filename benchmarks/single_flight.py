@@ -77,7 +77,11 @@ def ask(options: argparse.Namespace) -> None:
     guard = Guard(
         GuardOptions(
             component="asker",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            terms=Terms(
+                dialect=dialect("rfc9309"),
+                matching=matching("standard"),
+                purposes=options.purposes,
+            ),
             limits=Limits(total=options.fetch_timeout),
         ),
         runtime=AsyncioRuntime(),
@@ -140,6 +144,7 @@ def arguments() -> argparse.Namespace:
         default=single_flight.MARGIN,
         help="seconds a lease outlives a fetch",
     )
+    parser.add_argument("--purposes", default="", help="uses; tdm: also fetch each tdmrep.json")
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -20,6 +20,8 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.text import restored
 
 ROBOTS_TXT = "/robots.txt"  # the target of every origin's rules (RFC 9309 section 2.3)
+#: The target of every origin's reservations (TDMRep, final report of 2024-05-10).
+TDMREP_JSON = "/.well-known/tdmrep.json"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _UNSAFE_IN_USERINFO = re.compile(r"[\x00-\x20\x7f\\]")

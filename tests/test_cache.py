@@ -43,7 +43,12 @@ def holding(watch, counters):
     outside = {"clocks": watch.clocks, "counters": counters}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", runtime=runtime, **outside)
     yield PolicyCache(
-        memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside
+        memory=MemoryStore(),
+        store=MemoryStore(),
+        calls=calls,
+        demands_verified=True,
+        agent="mybot",
+        **outside,
     )
     runtime.close()
 

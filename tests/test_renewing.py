@@ -449,9 +449,9 @@ async def test_a_lease_outlasts_its_fetch_by_the_margin(build):
 async def test_a_lease_is_waited_for_no_longer_than_twice_its_time(build, monkeypatch):
     patiences, begin = [], single_flight.lease.begin
 
-    def noting(known, dialect, patience):
+    def noting(known, dialect, patience, **more):
         patiences.append(patience)
-        return begin(known, dialect, patience)
+        return begin(known, dialect, patience, **more)
 
     monkeypatch.setattr(single_flight.lease, "begin", noting)
     guard = build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), limits=Limits(total=20.0))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.waiting import eventually
 
+from robots_guard.origin import TDMREP_JSON
 from robots_guard.testing import Reply
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -29,6 +30,32 @@ def test_sixteen_processes_twenty_bursts_one_fetch_each(url):
     fetches, _ = measure(url, processes=16, askers=40, bursts=20)
 
     assert fetches == [1] * 20
+
+
+def test_each_tdmrep_json_is_fetched_once_too(url, net):
+    """The policy that a process without a purpose has stored is renewed once."""
+    tdmrep = Reply(body='[{"location": "/private/", "tdm-reservation": 1}]', delay=0.05)
+    site = net.origin(404, {TDMREP_JSON: tdmrep})
+    plain, *needy = [
+        Asker(url, "--askers", "40", "--purposes", purposes)
+        for purposes in ("", "tdm", "tdm", "tdm", "tdm")
+    ]
+    answers = []
+    for asker in (plain, *needy):
+        asker.receive()
+    for askers in ([plain], needy):
+        for asker in askers:
+            asker.tell(site.url)
+        answers += [asker.receive() for asker in askers]
+    for asker in (plain, *needy):
+        asker.close()
+
+    assert answers == [{"unrestricted": 40}, *[{"usage-reserved": 40}] * 4]
+    assert [request.target for request in site.received] == [
+        "/robots.txt",
+        "/robots.txt",
+        TDMREP_JSON,
+    ]
 
 
 def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, net):

@@ -203,9 +203,10 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
 
 
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
-    """One hop of fetching a robots.txt."""
+    """One hop of fetching a robots.txt or tdmrep.json."""
 
-    origin: str  # that the robots.txt is for
+    origin: str  # that the file is for
+    file: str = "robots.txt"
     url: str
     via: str
     conditional: bool = False
@@ -491,6 +492,7 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
 def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:
     hop: dict[str, Any] = {
         "origin": str(event.origin),
+        "file": event.file,
         "url": privacy.url(event.get.url),
         "via": event.via,
         "conditional": bool(event.get.headers),

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
 from robots_guard.rep.dialect import Dialect
 
 MAX_BODY = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB (512,000 octets)
+MAX_RESERVATIONS = 256 * 1024  # bytes of a tdmrep.json; a longer one is not read
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+#: The files of an origin that make up its policy.
+File = Literal["robots.txt", "tdmrep.json"]
 
 
 class Access(StrEnum):

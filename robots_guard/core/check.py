@@ -6,7 +6,8 @@ says what the state needs, and its `next` takes that and returns the following s
     begin    -> Lookup      the policy matters
     begin    -> Opened      /robots.txt itself is requested: the policy only determines the delay
     begin    -> Decided     the policy does not matter (a malformed target, an exemption)
-    Lookup   -> Renewing    no policy is cached, or the cached one has expired
+    Lookup   -> Renewing    no policy is cached, or the cached one has expired or lacks reservations
+                            that are needed
     Lookup   -> Judging     it is fresh, or stale and to be renewed in the background
     Lookup   -> Decided     the store has not answered before this caller's timeout
     Renewing -> Judging     the origin's single renewal has settled
@@ -172,7 +173,9 @@ class Lookup:
             return Decided(deferred(cached.why, now))
         if cached is None:
             return Renewing(self.question, self.terms, None)
-        match cached.freshness(now, self.terms.dialect):
+        # In this order, because every request takes this path and the second takes longer.
+        lacks = cached.lacks_reservations and needs_reservations(self.question, self.terms)
+        match cached.freshness(now, self.terms.dialect, needs_reservations=lacks):
             case Freshness.FRESH:
                 return _judging(self.question, self.terms, cached, now)
             case Freshness.STALE:
@@ -184,6 +187,12 @@ class Lookup:
 State = Lookup | Renewing | Judging | Opened | Timing | Decided
 
 
+def needs_reservations(question: Question, terms: Terms) -> bool:
+    """Whether reservations may refuse the question. They do not apply to the guard's own requests,
+    which only find out what the site permits."""
+    return terms.needs_reservations and not question.is_own
+
+
 def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     """The first state of a check."""
     verdict = needs_no_policy(question, terms)
@@ -193,6 +202,16 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":
         return Opened(verdict, terms)
     return Decided(verdict)
+
+
+def begin_under(
+    question: Question, terms: Terms, policy: Policy, now: float
+) -> Judging | Opened | Decided:
+    """The first state of a check under a policy that was just fetched and is not cached yet."""
+    state = begin(question, terms)
+    if isinstance(state, Lookup):
+        return _judging(question, terms, policy, now)
+    return state
 
 
 def judge_offline(

@@ -2,7 +2,8 @@
 
 Decoding never executes code (no pickle).
 A document's body is packed separately, so that a store keeps it once, under its SHA-256, however
-many origins serve it. The bytes that a store returns are untrusted. Bytes that do not decode to a
+many origins serve it. Reservations are short and each origin's own, so their body is packed inside
+the policy. The bytes that a store returns are untrusted. Bytes that do not decode to a
 policy of the requested origin (another version, damage, another origin's policy, a decompression
 bomb, a body with another digest) yield None, like a cache miss.
 """
@@ -14,14 +15,27 @@ import zlib
 
 import msgspec
 
-from robots_guard.core.access import MAX_BODY
-from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.access import MAX_BODY, MAX_RESERVATIONS
+from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.origin import Origin
 
-_VERSION = b"RG2\n"
+_VERSION = b"RG3\n"
 _CHECKSUM = 16  # bytes of BLAKE2b, which detects damage that zlib's Adler-32 misses
 _MAX_PLAIN = MAX_BODY + 64 * 1024
 MAX_VALUE = 600 * 1024  # bytes of any value from a store, checked before it is parsed
+
+
+class _StoredReservations(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The stored form of reservations."""
+
+    sought_at: float
+    failure: str
+    failed_for: str | None
+    status: int | None
+    fetched_at: float
+    body: bytes  # packed; empty if the body is
+    etag: str
+    last_modified: str
 
 
 class _StoredPolicy(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -41,6 +55,7 @@ class _StoredPolicy(msgspec.Struct, array_like=True, forbid_unknown_fields=True)
     last_modified: str = ""
     truncated: bool = False
     redirects: tuple[str, ...] = ()
+    reservations: _StoredReservations | None = None
 
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # the body of every document whose status is not 2xx
@@ -64,7 +79,7 @@ def decode(value: bytes, origin: Origin) -> Policy | None:
         return None
     try:
         policy = _decode_checked(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib.error):
         return None
     if policy is None or policy.origin != origin:
         return None
@@ -83,7 +98,7 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
     if len(packed) > MAX_VALUE:
         return None
     try:
-        body = _inflate(packed)
+        body = _inflate(packed, _MAX_PLAIN)
     except zlib.error:
         return None
     if body is not None and hashlib.sha256(body).hexdigest() == sha256:
@@ -110,9 +125,13 @@ def _decode_checked(value: bytes) -> Policy | None:
     return _from_stored(_decoder.decode(plain))
 
 
-def _inflate(packed: bytes) -> bytes | None:
+def _inflate(packed: bytes, most: int) -> bytes | None:
+    """Return the plain bytes, or None unless they are a whole stream of at most `most` bytes.
+    Raises zlib.error."""
     unpacker = zlib.decompressobj()
-    plain = unpacker.decompress(packed, _MAX_PLAIN)
+    plain = unpacker.decompress(packed, most + 1)
+    if len(plain) > most:
+        return None
     if unpacker.eof and not unpacker.unused_data:
         return plain
     return None
@@ -124,8 +143,9 @@ def _checksum(plain: bytes) -> bytes:
 
 def _to_stored(policy: Policy) -> _StoredPolicy:
     document = policy.document
+    reservations = _to_stored_reservations(policy.reservations)
     if document is None:
-        return _StoredPolicy(policy.origin, policy.trouble)
+        return _StoredPolicy(policy.origin, policy.trouble, reservations=reservations)
     return _StoredPolicy(
         policy.origin,
         policy.trouble,
@@ -141,12 +161,33 @@ def _to_stored(policy: Policy) -> _StoredPolicy:
         last_modified=document.last_modified,
         truncated=document.truncated,
         redirects=document.redirects,
+        reservations=reservations,
     )
 
 
-def _from_stored(stored: _StoredPolicy) -> Policy:
+def _to_stored_reservations(reservations: Reservations | None) -> _StoredReservations | None:
+    if reservations is None:
+        return None
+    return _StoredReservations(
+        reservations.sought_at,
+        reservations.failure,
+        reservations.failed_for,
+        reservations.status,
+        reservations.fetched_at,
+        pack(reservations.body) if reservations.body else b"",
+        reservations.etag,
+        reservations.last_modified,
+    )
+
+
+def _from_stored(stored: _StoredPolicy) -> Policy | None:
+    reservations = None
+    if stored.reservations is not None:
+        reservations = _from_stored_reservations(stored.reservations)
+        if reservations is None:
+            return None
     if not stored.status:
-        return Policy(origin=stored.origin, trouble=stored.trouble)
+        return Policy(origin=stored.origin, trouble=stored.trouble, reservations=reservations)
     document = Document(
         status=stored.status,
         url=stored.url or stored.origin.robots_url,
@@ -161,4 +202,28 @@ def _from_stored(stored: _StoredPolicy) -> Policy:
         truncated=stored.truncated,
         redirects=stored.redirects,
     )
-    return Policy(origin=stored.origin, document=document, trouble=stored.trouble)
+    return Policy(
+        origin=stored.origin,
+        document=document,
+        trouble=stored.trouble,
+        reservations=reservations,
+    )
+
+
+def _from_stored_reservations(stored: _StoredReservations) -> Reservations | None:
+    """Return reservations, or None if their body cannot be unpacked. Raises zlib.error."""
+    body: bytes | None = b""
+    if stored.body:
+        body = _inflate(stored.body, MAX_RESERVATIONS)
+    if body is None:
+        return None
+    return Reservations(
+        sought_at=stored.sought_at,
+        failure=stored.failure,
+        failed_for=stored.failed_for,
+        status=stored.status,
+        fetched_at=stored.fetched_at,
+        body=body,
+        etag=stored.etag,
+        last_modified=stored.last_modified,
+    )

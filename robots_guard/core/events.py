@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from robots_guard.core.access import FetchOutcome, Get
+from robots_guard.core.access import FetchOutcome, File, Get
 from robots_guard.origin import Origin
 
 
 class FetchMade(msgspec.Struct, frozen=True, kw_only=True):
-    """One hop of fetching an origin's robots.txt, and its outcome."""
+    """One hop of fetching an origin's robots.txt or tdmrep.json, and its outcome."""
 
     at: float
     origin: Origin
@@ -20,6 +20,7 @@ class FetchMade(msgspec.Struct, frozen=True, kw_only=True):
     outcome: FetchOutcome
     via: str
     elapsed: float
+    file: File = "robots.txt"
 
 
 class StoreWasReset(msgspec.Struct, frozen=True, kw_only=True):

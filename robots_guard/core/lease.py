@@ -19,12 +19,24 @@ holders keep dying.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.rep.dialect import Dialect
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.020, 0.250  # seconds between two attempts to acquire the lease
+
+
+class Needs(NamedTuple):
+    """What a policy must meet to be used: the freshness of a dialect, and perhaps reservations."""
+
+    dialect: Dialect
+    reservations: bool = False
+
+    def freshness(self, policy: Policy, now: float) -> Freshness:
+        """Whether the policy may be used at `now`, and whether it must be renewed."""
+        return policy.freshness(now, self.dialect, needs_reservations=self.reservations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +58,14 @@ class Waiting:
     """Needs `pause` seconds to pass."""
 
     cached: Policy | None
-    dialect: Dialect
+    needs: Needs
     patience: float
     pause: float
 
     def next(self) -> Taking:
         """Try again; the next pause is twice as long."""
         next_pause = min(2 * self.pause, LONGEST_PAUSE)
-        return Taking(self.cached, self.dialect, self.patience - self.pause, next_pause)
+        return Taking(self.cached, self.needs, self.patience - self.pause, next_pause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class Looking:
     """Needs the policy in the store, or None."""
 
     cached: Policy | None
-    dialect: Dialect
+    needs: Needs
     patience: float
     pause: float
     leased: bool
@@ -71,16 +83,16 @@ class Looking:
         if found is not None and self._is_renewal(found, now):
             return Found(found)
         if not self.leased and self.patience > 0:
-            return Waiting(self.cached, self.dialect, self.patience, self.pause)
+            return Waiting(self.cached, self.needs, self.patience, self.pause)
         if found is None or self._is_later_than(found):
             return Granted(self.cached)
         return Granted(found)
 
     def _is_renewal(self, found: Policy, now: float) -> bool:
         """Whether a policy is fresh and not the one that was to be renewed."""
-        if found.freshness(now, self.dialect) is not Freshness.FRESH:
+        if self.needs.freshness(found, now) is not Freshness.FRESH:
             return False
-        if self.cached is None or self.cached.freshness(now, self.dialect) is Freshness.EXPIRED:
+        if self.cached is None or self.needs.freshness(self.cached, now) is Freshness.EXPIRED:
             return True
         return not self._is_later_than(found)
 
@@ -94,19 +106,25 @@ class Taking:
     waited."""
 
     cached: Policy | None
-    dialect: Dialect
+    needs: Needs
     patience: float
     pause: float = FIRST_PAUSE
 
     def next(self, leased: bool) -> Looking:
         """Check the store again."""
-        return Looking(self.cached, self.dialect, self.patience, self.pause, leased)
+        return Looking(self.cached, self.needs, self.patience, self.pause, leased)
 
 
 State = Taking | Looking | Waiting | Found | Granted
 
 
-def begin(cached: Policy | None, dialect: Dialect, patience: float) -> Taking:
+def begin(
+    cached: Policy | None,
+    dialect: Dialect,
+    patience: float,
+    *,
+    needs_reservations: bool = False,
+) -> Taking:
     """The first state of renewing `cached`, judged by a dialect's freshness. It waits at most
     `patience` seconds."""
-    return Taking(cached, dialect, patience)
+    return Taking(cached, Needs(dialect, needs_reservations), patience)

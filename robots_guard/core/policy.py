@@ -9,6 +9,9 @@ old (RFC 9309 section 2.3.1.4).
 
 from __future__ import annotations
 
+import hashlib
+from functools import cached_property
+
 import msgspec
 
 from robots_guard.core.access import Access, Failure, access_of, access_of_failure, is_trouble
@@ -24,6 +27,9 @@ from robots_guard.core.freshness import (
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.signals.statement import Statement
+from robots_guard.rep.signals.tdmrep import TdmFile, read_file
+
+READ_SIZE = 25  # bytes of memory for each byte of reservations that are compiled
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +87,67 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
         return now - self.next_try <= UNTRIED
 
 
+class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What an origin's /.well-known/tdmrep.json said (TDMRep, final report of 2024-05-10). Times
+    are seconds since 1970.
+
+    `failure` says why the last attempt, at `sought_at`, had no usable answer. The rest is then of
+    the last usable answer, if that is recent enough, as with a document in trouble. `failed_for` is
+    the agent to which the failure is limited: another may be permitted what this one is not.
+    """
+
+    sought_at: float
+    failure: str = ""
+    failed_for: str | None = None
+    status: int | None = None  # of the last usable answer; None: there is none
+    fetched_at: float = 0.0  # when that came
+    body: bytes = b""  # decoded, at most 256 KiB; empty unless the status is 2xx
+    etag: str = ""
+    last_modified: str = ""
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the body, in hex."""
+        return hashlib.sha256(self.body).hexdigest()
+
+    @cached_property
+    def file(self) -> TdmFile | None:
+        """The entries of the body, compiled when they are first needed; None if there is no
+        file."""
+        if self.status is None or not 200 <= self.status < 300:
+            return None
+        return read_file(self.body)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether `file` is compiled."""
+        return "file" in vars(self)
+
+    def may_still_hold(self, now: float) -> bool:
+        """Whether the last usable answer may be used at `now`, although later attempts failed."""
+        return self.status is not None and -CLOCK_SKEW <= now - self.fetched_at <= STALE_IF_ERROR
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored for an origin. At least one of `document` and `trouble` is set."""
+    """What is stored for an origin. At least one of `document` and `trouble` is set.
+
+    `reservations` is None if they were never sought.
+    """
 
     origin: Origin
     document: Document | None = None
     trouble: FetchTrouble | None = None
+    reservations: Reservations | None = None
 
-    def freshness(self, now: float, dialect: Dialect) -> Freshness:
-        """Whether this policy may be used at `now`, and whether it must be renewed."""
+    def freshness(
+        self, now: float, dialect: Dialect, *, needs_reservations: bool = False
+    ) -> Freshness:
+        """Whether this policy may be used at `now`, and whether it must be renewed.
+
+        With `needs_reservations`, a policy that lacks them has expired.
+        """
+        if needs_reservations and self.lacks_reservations:
+            return Freshness.EXPIRED
         if self.trouble is None:
             return self._document_freshness(now, dialect)
         if self.trouble.at - CLOCK_SKEW <= now < self.trouble.next_try:
@@ -97,6 +155,33 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.last_good(now):
             return Freshness.STALE
         return Freshness.EXPIRED
+
+    @property
+    def lacks_reservations(self) -> bool:
+        """Whether no reservations were sought since the document was fetched.
+
+        They are sought with each document, so not while there is trouble.
+        """
+        if self.document is None or self.trouble is not None:
+            return False
+        return self.reservations is None or self.reservations.sought_at < self.document.fetched_at
+
+    def reservation_statements(
+        self, target: str, matching: str = "standard"
+    ) -> tuple[Statement, ...]:
+        """What the reservations state about a target, in the normal forms of a matching profile."""
+        if self.reservations is None or self.reservations.file is None:
+            return ()
+        return self.reservations.file.statements(target, matching)
+
+    def as_read_by(self, agent: str) -> Policy:
+        """This policy, as a process of `agent` may use it: it lacks reservations that only another
+        agent failed to obtain."""
+        reservations = self.reservations
+        if reservations is None or reservations.failed_for in (None, agent):
+            return self
+        unsought = msgspec.structs.replace(reservations, sought_at=0.0)
+        return msgspec.structs.replace(self, reservations=unsought)
 
     def _document_freshness(self, now: float, dialect: Dialect) -> Freshness:
         if self.document is None:
@@ -130,10 +215,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return access_of(self.trouble.status, dialect)
         return access_of_failure(self.trouble.failure, dialect)
 
-    def reservation_statements(self, target: str) -> tuple[Statement, ...]:  # noqa: ARG002
-        """What the origin's tdmrep.json states about a target."""
-        return ()
-
     def expires_at(self, dialect: Dialect) -> float:
         """When this policy stops being fresh, in seconds since 1970."""
         if self.trouble is not None:
@@ -143,7 +224,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)
 
     def with_last_good_document(self, cached: Policy | None, now: float) -> Policy:
-        """This policy's trouble with the document of `cached`, if that is later than its own.
+        """This policy's trouble with the document of `cached` and its reservations, if that
+        document is later than its own.
 
         Without trouble, or if that document is from the future, this policy unchanged.
         """
@@ -152,7 +234,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self
         if self.document is not None and self.document.fetched_at >= other.fetched_at:
             return self
-        return msgspec.structs.replace(self, document=other)
+        assert cached is not None
+        return msgspec.structs.replace(self, document=other, reservations=cached.reservations)
 
     @property
     def settled_at(self) -> float:
@@ -174,4 +257,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """The approximate memory use in bytes."""
-        return 1024 + (len(self.document.body) if self.document else 0)
+        size = 1024
+        if self.document is not None:
+            size += len(self.document.body)
+        if self.reservations is not None:
+            size += READ_SIZE * len(self.reservations.body)
+        return size

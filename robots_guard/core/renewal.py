@@ -10,46 +10,57 @@ It uses no clock, socket or framework. All transitions are in this module:
     Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first,
                                 like a request
     Fetching   -> Settled       a document, a 304 that renews the stored one, or trouble
+    Fetching   -> Permitting    a document or 304, and reservations are to be sought
     Redirected -> Fetching      that origin's rules allow the page: the next hop
     Redirected -> Settled       they forbid it, or cannot be fetched: trouble
+    Permitting -> Obtaining     the new document allows /.well-known/tdmrep.json: the next hop
+    Permitting -> Settled       it does not, or the origin's turn comes too late: no reservations
+    Obtaining  -> Permitting    a redirect within the origin, at most 5
+    Obtaining  -> Settled       the reservations, or why they cannot be obtained
 
 Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section
 has redirects followed across authorities, but does not permit fetching what the other authority
 forbids: otherwise any site could make the guard fetch any page of any other. A /robots.txt is open
 to all crawlers (section 2.2.2). An origin may keep its rules wherever it likes, so a redirect of
 its /robots.txt to another of its pages is followed, until a redirect leaves the origin.
+
+Reservations are a site's tdmrep.json. That file is a page like others: its requests obey the
+policy just fetched, and take turns. What cannot be obtained never delays or spoils the document: the
+renewal settles on it with the reason, and with the last usable reservations for at most 30 days.
+Invariant: a renewal that seeks reservations ends with some sought since its document was fetched,
+or with trouble.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import zlib
 from dataclasses import dataclass, replace
-from urllib.parse import urljoin
 
 import msgspec
 
 from robots_guard.core.access import (
+    LOCAL_FAILURES,
     MAX_BODY,
+    MAX_RESERVATIONS,
     REDIRECTS,
     Failed,
     Failure,
     Fetched,
     FetchOutcome,
+    File,
     is_trouble,
 )
-from robots_guard.core.addresses import BAD_PORTS
 from robots_guard.core.freshness import RETRY_MAX, backoff, retry_after, stated_lifetime
-from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.location import UnusableLocation, resolve
+from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.verdict import Action, Verdict
-from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import ROBOTS_TXT, Origin, split_url
+from robots_guard.origin import ROBOTS_TXT, TDMREP_JSON, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
-#: Not valid in URLs, and clients interpret them differently.
-_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")
-_UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 section 3.2)
+MAX_FAILURE = 200  # characters
+
+Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,8 @@ class Fetching:
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields.
 
     `judged`: the URL is judged like a request, exactly as written, because a redirect led to a page
-    of another origin.
+    of another origin. `reservations_for` is the agent for which reservations are sought once there
+    is a document; None: they are not sought.
     """
 
     origin: Origin
@@ -75,22 +87,30 @@ class Fetching:
     tls_verified: bool = True  # of the hops so far
     public_only: bool = False  # some hop so far was public, or may have been
     judged: bool = False
+    reservations_for: str | None = None
 
     @property
-    def conditions(self) -> tuple[tuple[str, str], ...]:
-        """The validators (RFC 9110 section 8.8) of the stored document, if it came from this exact
-        URL.
+    def file(self) -> File:
+        """The file that is fetched."""
+        return "robots.txt"
 
-        Unprintable ones are omitted: stored values are untrusted and must not inject header fields.
-        """
+    @property
+    def max_body(self) -> int:
+        """The longest body that is used, in bytes."""
+        return MAX_BODY
+
+    @property
+    def conditions(self) -> Headers:
+        """The validators of the stored document, if it came from this exact URL."""
         document = self.cached.document if self.cached else None
         if document is None or document.url != self.url or document.status != 200:
             return ()
-        pairs = (("If-None-Match", document.etag), ("If-Modified-Since", document.last_modified))
-        return tuple((name, value) for name, value in pairs if value and value.isprintable())
+        return _conditions(document)
 
-    def next(self, outcome: FetchOutcome, now: float) -> Fetching | Redirected | Settled:
-        """Follow a redirect, ask for a verdict on it, or settle on a document or trouble."""
+    def next(
+        self, outcome: FetchOutcome, now: float
+    ) -> Fetching | Redirected | Permitting | Settled:
+        """Follow a redirect, ask for a verdict on it, or end with a document or trouble."""
         if isinstance(outcome, Failed):
             return self.in_trouble(now, outcome.failure, outcome.detail)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
@@ -99,24 +119,24 @@ class Fetching:
             return self._revalidated(outcome, now)
         if is_trouble(outcome.status):
             return self._not_now(outcome, now)
-        return Settled(Policy(origin=self.origin, document=self._document(outcome, now)))
+        return self._answered(self._document(outcome, now))
+
+    def _answered(self, document: Document) -> Permitting | Settled:
+        """Seek reservations beside a new document, or settle on it."""
+        reservations = self.cached.reservations if self.cached else None
+        policy = Policy(origin=self.origin, document=document, reservations=reservations)
+        if self.reservations_for is None:
+            return Settled(policy)
+        url = f"{self.origin}{TDMREP_JSON}"
+        return Permitting(policy, url, self.reservations_for, public_only=self.public_only)
 
     def _follow(self, outcome: Fetched, now: float) -> Fetching | Redirected | Settled:
         passed = (*self.passed, self.url)
-        location = outcome.headers["location"].strip(" \t")
-        if _DOUBTFUL.search(location):
-            return self.in_trouble(now, Failure.REDIRECT_REFUSED, "its Location is not a URL")
         try:
-            origin, target = split_url(urljoin(self.url, location))
-        except (NotGoverned, MalformedURL, ValueError) as error:
+            origin, target = resolve(outcome.headers["location"], self.url)
+        except UnusableLocation as error:
             return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
-        # Encode it here, so that every fetcher sends what is judged.
-        target = _UNENCODED.sub(_percent, target)
         url = f"{origin}{target}"
-        if origin.port in BAD_PORTS:
-            return self.in_trouble(
-                now, Failure.REDIRECT_REFUSED, f"port {origin.port} is not a web port"
-            )
         if url in passed:
             return self.in_trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
         if len(passed) > MAX_REDIRECTS:
@@ -171,7 +191,7 @@ class Fetching:
             tls_verified=self._verified(outcome),
         )
 
-    def _revalidated(self, outcome: Fetched, now: float) -> Settled:
+    def _revalidated(self, outcome: Fetched, now: float) -> Permitting | Settled:
         """The stored document, freshened by a 304, whose omitted fields keep their value (RFC 9111
         section 4.3.4)."""
         assert self.cached is not None
@@ -185,7 +205,7 @@ class Fetching:
             via=self.via,
             tls_verified=self._verified(outcome),
         )
-        return Settled(Policy(origin=self.origin, document=document))
+        return self._answered(document)
 
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
@@ -218,7 +238,7 @@ class Fetching:
             since = min(before.since, now)  # a clock may have jumped backwards
         trouble = FetchTrouble(
             failure=failure,
-            detail=detail[:200],
+            detail=detail[:MAX_FAILURE],
             status=status,
             since=since,
             at=now,
@@ -231,6 +251,7 @@ class Fetching:
                 origin=self.origin,
                 document=self.cached.document if self.cached else None,
                 trouble=trouble,
+                reservations=self.cached.reservations if self.cached else None,
             )
         )
 
@@ -266,8 +287,159 @@ class Redirected:
         return self.following.in_trouble(now, Failure.REDIRECT_DISALLOWED, why, wait=wait)
 
 
-def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("latin-1"))
+@dataclass(frozen=True, slots=True)
+class Permitting:
+    """Needs the verdict on `url` for `agent`, by `policy`, whose document was just fetched.
+
+    `url` is the tdmrep.json of the policy's origin, or a page of that origin to which it redirects.
+    """
+
+    policy: Policy
+    url: str
+    agent: str
+    passed: tuple[str, ...] = ()
+    public_only: bool = False
+    was_followed: bool = False
+
+    @property
+    def target(self) -> str:
+        """The target to be judged."""
+        return split_url(self.url)[1]
+
+    def next(self, verdict: Verdict, now: float) -> Obtaining | Settled:
+        """Request the URL on a PASS. Otherwise settle without reservations."""
+        obtaining = Obtaining(self.policy, self.url, self.agent, self.passed, self.public_only)
+        if verdict.action is Action.PASS:
+            return obtaining
+        why = ": ".join(filter(None, (verdict.reason.value, verdict.detail)))
+        return obtaining.failed(now, why, is_local=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Obtaining:
+    """Needs the outcome of one GET of `url`, with `conditions` as its header fields."""
+
+    policy: Policy
+    url: str
+    agent: str
+    passed: tuple[str, ...] = ()
+    public_only: bool = False
+
+    @property
+    def origin(self) -> Origin:
+        """The origin whose reservations are sought."""
+        return self.policy.origin
+
+    @property
+    def judged(self) -> bool:
+        """The URL was judged, exactly as written."""
+        return True
+
+    @property
+    def file(self) -> File:
+        """The file that is fetched."""
+        return "tdmrep.json"
+
+    @property
+    def max_body(self) -> int:
+        """The longest body that is used, in bytes."""
+        return MAX_RESERVATIONS
+
+    @property
+    def conditions(self) -> Headers:
+        """The validators of the stored reservations, if no redirect led here."""
+        stored = self.policy.reservations
+        if stored is None or stored.status != 200 or self.passed:
+            return ()
+        return _conditions(stored)
+
+    def next(self, outcome: FetchOutcome, now: float) -> Permitting | Settled:
+        """Follow a redirect, or settle on the answer or on why there is none."""
+        if isinstance(outcome, Failed):
+            why = ": ".join(filter(None, (outcome.failure, outcome.detail)))
+            return self.failed(now, why, is_local=outcome.failure in LOCAL_FAILURES)
+        if outcome.status in REDIRECTS and outcome.headers.get("location"):
+            return self._follow(outcome, now)
+        if outcome.status == 304 and self.conditions:
+            assert self.policy.reservations is not None
+            return self._settled(
+                msgspec.structs.replace(
+                    self.policy.reservations,
+                    sought_at=now,
+                    failure="",
+                    failed_for=None,
+                    fetched_at=now,
+                )
+            )
+        if is_trouble(outcome.status) or outcome.status in (401, 403):
+            return self.failed(now, f"status {outcome.status}")
+        if outcome.truncated or len(outcome.body) > MAX_RESERVATIONS:
+            return self.failed(now, f"longer than {MAX_RESERVATIONS} bytes")
+        return self._settled(self._reservations(outcome, now))
+
+    def _follow(self, outcome: Fetched, now: float) -> Permitting | Settled:
+        passed = (*self.passed, self.url)
+        try:
+            origin, target = resolve(outcome.headers["location"], self.url)
+        except UnusableLocation as error:
+            return self.failed(now, f"{Failure.REDIRECT_REFUSED}: {error}")
+        url = f"{origin}{target}"
+        if origin != self.origin:
+            return self.failed(now, f"{Failure.REDIRECT_REFUSED}: to {origin}")
+        if url in passed:
+            return self.failed(now, Failure.REDIRECT_LOOP)
+        if len(passed) > MAX_REDIRECTS:
+            return self.failed(now, Failure.REDIRECT_LIMIT)
+        public_only = self.public_only or outcome.public is not False
+        return Permitting(self.policy, url, self.agent, passed, public_only, outcome.was_followed)
+
+    def _reservations(self, outcome: Fetched, now: float) -> Reservations:
+        body = b""
+        if 200 <= outcome.status < 300:
+            body = outcome.body
+        return Reservations(
+            sought_at=now,
+            status=outcome.status,
+            fetched_at=now,
+            body=body,
+            # Validators are of this URL: those of another are of no use.
+            etag="" if self.passed else outcome.headers.get("etag", "")[:256],
+            last_modified="" if self.passed else outcome.headers.get("last-modified", "")[:64],
+        )
+
+    def failed(self, now: float, why: str, *, is_local: bool = False) -> Settled:
+        """Settle without an answer, but with the last usable one if it is recent enough.
+
+        `is_local`: the failure depends on this process and its agent.
+        """
+        last = self.policy.reservations
+        if last is None or not last.may_still_hold(now):
+            last = Reservations(sought_at=now)
+        return self._settled(
+            msgspec.structs.replace(
+                last,
+                sought_at=now,
+                failure=why[:MAX_FAILURE],
+                failed_for=self.agent if is_local else None,
+            )
+        )
+
+    def _settled(self, reservations: Reservations) -> Settled:
+        """Settle on reservations that are no older than the document, even if the clock was set
+        back in between."""
+        assert self.policy.document is not None
+        sought_at = max(reservations.sought_at, self.policy.document.fetched_at)
+        reservations = msgspec.structs.replace(reservations, sought_at=sought_at)
+        return Settled(msgspec.structs.replace(self.policy, reservations=reservations))
+
+
+def _conditions(stored: Document | Reservations) -> Headers:
+    """Return the validators (RFC 9110 section 8.8) of a stored file as header fields.
+
+    Unprintable ones are omitted: stored values are untrusted and must not inject header fields.
+    """
+    pairs = (("If-None-Match", stored.etag), ("If-Modified-Since", stored.last_modified))
+    return tuple((name, value) for name, value in pairs if value and value.isprintable())
 
 
 def _whole_lines(body: bytes) -> bytes:
@@ -279,14 +451,27 @@ def _whole_lines(body: bytes) -> bytes:
     return body
 
 
-State = Fetching | Redirected | Settled
+State = Fetching | Redirected | Permitting | Obtaining | Settled
 
 
 def begin(
-    origin: Origin, cached: Policy | None, via: str, *, public_only: bool = False
+    origin: Origin,
+    cached: Policy | None,
+    via: str,
+    *,
+    public_only: bool = False,
+    reservations_for: str | None = None,
 ) -> Fetching:
     """The first state of an origin's renewal by the fetcher named `via`.
 
-    `public_only`: fetch from a public address only.
+    `public_only`: fetch from a public address only. `reservations_for`: seek them too, for this
+    agent.
     """
-    return Fetching(origin, origin.robots_url, cached, via, public_only=public_only)
+    return Fetching(
+        origin,
+        origin.robots_url,
+        cached,
+        via,
+        public_only=public_only,
+        reservations_for=reservations_for,
+    )

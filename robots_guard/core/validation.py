@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Iterator
 from math import isfinite
 
-from robots_guard.core.access import MAX_BODY
+from robots_guard.core.access import MAX_BODY, MAX_RESERVATIONS
 from robots_guard.core.freshness import CLOCK_SKEW, RETRY_MAX
-from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, origin_of, split_url
 
@@ -37,6 +37,8 @@ def _objections(policy: Policy, now: float) -> Iterator[str]:
         yield from _of_document(policy.document, now)
     if policy.trouble is not None:
         yield from _of_trouble(policy.trouble, now)
+    if policy.reservations is not None:
+        yield from _of_reservations(policy.reservations, now)
 
 
 def _is_canonical(origin: Origin) -> bool:
@@ -83,6 +85,27 @@ def _of_trouble(trouble: FetchTrouble, now: float) -> Iterator[str]:
         yield "its number of attempts or its detail is out of range"
     if trouble.status is not None and not 100 <= trouble.status <= 999:
         yield f"status {trouble.status} is not an HTTP status"
+
+
+def _of_reservations(reservations: Reservations, now: float) -> Iterator[str]:
+    if len(reservations.body) > MAX_RESERVATIONS:
+        yield f"its reservations are longer than {MAX_RESERVATIONS} bytes"
+    status = reservations.status
+    if reservations.body and (status is None or status >= 300):
+        yield "its reservations have a body without a status of success"
+    if status is not None and not 200 <= status < 500:
+        yield f"status {status} does not fit these reservations"
+    times = (reservations.fetched_at, reservations.sought_at)
+    if not all(0 <= at <= now + CLOCK_SKEW for at in times):
+        yield "a time of its reservations is invalid or in the future"
+    texts = (
+        reservations.failure,
+        reservations.failed_for or "",
+        reservations.etag,
+        reservations.last_modified,
+    )
+    if any(len(text) > MAX_TEXT for text in texts):
+        yield "a field of its reservations is too long"
 
 
 def _is_url(text: str) -> bool:

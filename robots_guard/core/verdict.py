@@ -77,8 +77,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     token judged; `deferral` is set if the question was deferred before. The rest is for the record
     only: `led_by` is the URL of the judged request from which a component continued to this one (a
     download handler that follows redirects itself); `sent` says whether the request has already
-    reached the site; `robots_txt_of` is the origin whose robots.txt redirects here, if the request
-    is the guard's own.
+    reached the site; `robots_txt_of` is set if the request is the guard's own: the origin whose
+    robots.txt redirects here, or whose tdmrep.json this is.
     """
 
     origin: Origin
@@ -91,6 +91,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     led_by: str = ""
     sent: bool = False
     robots_txt_of: Origin | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the request is the guard's own."""
+        return self.robots_txt_of is not None
 
 
 class RuleRef(msgspec.Struct, frozen=True):
@@ -212,10 +217,13 @@ def judge(
     """Judge a question by a policy. `rules` is its document compiled for the question, or None if
     it has no rules.
 
-    A signal of the policy can refuse what the rules allow, and never the reverse.
+    A signal of the policy can refuse what the rules allow, and never the reverse. Signals do not
+    apply to the guard's own requests, which only find out what sites permit.
     """
     verdict = _by_access(question, policy, rules, terms, now)
-    if terms.purposes and verdict.action is Action.PASS and terms.reads_signals:
+    if question.is_own or verdict.action is not Action.PASS:
+        return verdict
+    if terms.purposes and terms.reads_signals:
         return _by_signals(verdict, question, policy, rules, terms, now)
     return verdict
 

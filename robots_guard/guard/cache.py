@@ -24,7 +24,8 @@ class PolicyCache:
     """The policies of one guard. `memory` never blocks; `store` is None where policies are in
     memory only.
 
-    With `demands_verified`, an https policy fetched over unverified TLS counts as absent.
+    With `demands_verified`, an https policy fetched over unverified TLS counts as absent. `agent` is
+    the guard's own.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class PolicyCache:
         clocks: Clocks,
         counters: Counters,
         demands_verified: bool,
+        agent: str,
     ) -> None:
         self.shared = store is not None
         self._memory = memory
@@ -44,6 +46,7 @@ class PolicyCache:
         self._clocks = clocks
         self._counters = counters
         self._demands_verified = demands_verified
+        self._agent = agent
 
     def get_local(self, origin: Origin) -> Policy | None:
         """Return the policy in memory."""
@@ -75,6 +78,7 @@ class PolicyCache:
             return None
         self._counters.mark_working("store/error", "reading")
         if stored is not None:
+            stored = stored.as_read_by(self._agent)
             self._memory.put(stored, self._clocks.now())
         return stored
 

@@ -9,7 +9,7 @@ from typing import assert_never
 from robots_guard.core import check
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, TimedOut, Timing
 from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import PolicyCache
@@ -58,6 +58,8 @@ class Checks:
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
+        if not self._rules.has_read(judging.policy) and terms.needs_reservations:
+            return None
         rules = None
         if judging.document is not None:
             rules = self._rules.get(judging.document, question.agent, terms)
@@ -89,9 +91,25 @@ class Checks:
         renew: Renew,
     ) -> tuple[Decided, str]:
         """Drive a check to its end; return its result and where the policy was found."""
-        origin = question.origin
-        state: check.State = check.begin(question, terms)
-        source = ""
+        return await self._drive(check.begin(question, terms), question, terms, deadline, renew)
+
+    async def run_under(
+        self, policy: Policy, question: Question, terms: Terms, deadline: float
+    ) -> Decided:
+        """Drive a check to its end under a policy that is not cached yet."""
+        state = check.begin_under(question, terms, policy, self._clocks.now())
+        decided, _ = await self._drive(state, question, terms, deadline, _fetch_nothing)
+        return decided
+
+    async def _drive(
+        self,
+        state: check.State,
+        question: Question,
+        terms: Terms,
+        deadline: float,
+        renew: Renew,
+    ) -> tuple[Decided, str]:
+        origin, source = question.origin, ""
         while True:
             match state:
                 case Lookup():
@@ -106,7 +124,7 @@ class Checks:
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(cached, self._clocks.now(), is_paused=is_paused)
                 case Judging() | Timing():
-                    rules = await self._rules_of(state.document, question.agent, terms, deadline)
+                    rules = await self._rules_of(state, question.agent, terms, deadline)
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(rules, self._clocks.now(), is_paused=is_paused)
                 case Decided():
@@ -116,21 +134,29 @@ class Checks:
 
     async def _rules_of(
         self,
-        document: Document | None,
+        state: Judging | Timing,
         agent: str,
         terms: Terms,
         deadline: float,
     ) -> Ruleset | TimedOut | None:
-        if document is None:
+        """Return the compiled rules, or None if there are none. Reservations are read, too."""
+        if terms.needs_reservations:
+            timed_out = await self._rules.read_in_time(state.policy, deadline)
+            if timed_out is not None:
+                return timed_out
+        if state.document is None:
             return None
-        return await self._rules.get_in_time(document, agent, terms, deadline)
+        return await self._rules.get_in_time(state.document, agent, terms, deadline)
 
     # -- policies ----------------------------------------------------------------------------------
 
     def is_usable(self, cached: Policy) -> bool:
         """Whether the policy may still be used, fresh or stale."""
-        dialect = self._overrides.terms(cached.origin).dialect
-        return cached.freshness(self._clocks.now(), dialect) is not Freshness.EXPIRED
+        terms = self._overrides.terms(cached.origin)
+        freshness = cached.freshness(
+            self._clocks.now(), terms.dialect, needs_reservations=terms.needs_reservations
+        )
+        return freshness is not Freshness.EXPIRED
 
     async def look_up_in_time(
         self,
@@ -162,3 +188,7 @@ class Checks:
     def time_left(self, deadline: float) -> float:
         """Return the seconds until the deadline."""
         return max(0.0, deadline - self._clocks.monotonic())
+
+
+async def _fetch_nothing(seconds: float, origin: Origin, cached: Policy | None) -> TimedOut:  # noqa: ARG001  (a Renew)
+    return TimedOut("a check under a given policy fetches no other")

@@ -30,8 +30,8 @@ from robots_guard.guard.checks import Checks
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
+from robots_guard.guard.own_requests import OwnRequests
 from robots_guard.guard.recorder import Recorder, check_types, recordable, refuse_after_error
-from robots_guard.guard.redirects import Redirects
 from robots_guard.guard.response_check import ResponseCheck
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.single_flight import SingleFlight
@@ -94,6 +94,7 @@ class Guard:
             clocks=clocks,
             counters=counters,
             demands_verified=options.demands_verified,
+            agent=options.agent,
         )
         self._rules = RulesCache(calls=rules_calls, clocks=clocks, counters=counters)
         self._turns = turns = Turns(
@@ -126,7 +127,7 @@ class Guard:
             recorder=recorder,
             clocks=clocks,
         )
-        redirects = Redirects(
+        own_requests = OwnRequests(
             options,
             checks=checks,
             turn_check=self._turn_check,
@@ -135,12 +136,13 @@ class Guard:
         )
         self._renewals = SingleFlight(
             options.limits,
+            agent=options.agent,
             cache=self._cache,
             leases=store,
             tokens=tokens,
             overrides=overrides,
             turns=turns,
-            redirects=redirects,
+            own_requests=own_requests,
             store_calls=store_calls,
             log_calls=log_calls,
             runtime=runtime,
@@ -300,6 +302,8 @@ class Guard:
             if isinstance(policy, TimedOut):
                 return  # the check will defer the question
             terms = self.terms(question.origin)
+            if terms.needs_reservations:
+                await self._rules.read_in_time(policy, deadline)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
                 await self._rules.get_in_time(document, question.agent, terms, deadline)

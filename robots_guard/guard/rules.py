@@ -1,11 +1,12 @@
-"""A cache of compiled rules, by document, agent and terms."""
+"""A cache of compiled rules, by document, agent and terms; and the reading of reservations, which keep
+what is compiled themselves."""
 
 from __future__ import annotations
 
 from cachetools import LRUCache
 
 from robots_guard.core.check import TimedOut, compiled
-from robots_guard.core.policy import Document
+from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import Calls
@@ -15,6 +16,8 @@ from robots_guard.rep.ruleset import Ruleset
 
 #: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
 COMPILE_IN_THREAD_ABOVE = 64 * 1024
+#: Bytes of a tdmrep.json, of which a byte costs more.
+READ_IN_THREAD_ABOVE = 16 * 1024
 RULES_CACHE_BYTES = 64 * 1024 * 1024
 
 RulesKey = tuple[str, str, str, str]
@@ -57,6 +60,27 @@ class RulesCache:
             self._counters.warn("rules/error", message, error)
             return TimedOut(str(error))
         return self._keep(_key(document, agent, terms), rules)
+
+    def has_read(self, policy: Policy) -> bool:
+        """Whether the policy's reservations can be asked without a thread."""
+        reservations = policy.reservations
+        if reservations is None or len(reservations.body) <= READ_IN_THREAD_ABOVE:
+            return True
+        return reservations.is_read
+
+    async def read_in_time(self, policy: Policy, deadline: float) -> TimedOut | None:
+        """Read the policy's reservations; unless that takes longer than until `deadline` on the
+        monotonic clock, return None."""
+        if self.has_read(policy):
+            return None
+        within = max(0.0, deadline - self._clocks.monotonic())
+        try:
+            await self._calls.make(getattr, policy.reservations, "file", within=within)
+        except StoreError as error:
+            message = "a question is deferred because a large tdmrep.json could not be read: %s"
+            self._counters.warn("rules/error", message, error)
+            return TimedOut(str(error))
+        return None
 
     def _keep(self, key: RulesKey, rules: Ruleset) -> Ruleset:
         if rules.size < RULES_CACHE_BYTES:

@@ -36,13 +36,13 @@ from robots_guard.core.check import TimedOut
 from robots_guard.core.events import FetchMade
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Decision
+from robots_guard.core.verdict import Decision, Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import CALL_TIMEOUT, Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.overrides import OverridesFile
-from robots_guard.guard.redirects import Redirects
+from robots_guard.guard.own_requests import OwnRequests
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime
@@ -73,19 +73,20 @@ class _Job:
 
 
 class SingleFlight:
-    """All renewals of one guard, by origin. `leases` is None where no other process shares the
-    policies."""
+    """All renewals of one guard, by origin. `agent` is the guard's own. `leases` is None where no
+    other process shares the policies."""
 
     def __init__(
         self,
         limits: Limits,
         *,
+        agent: str,
         cache: PolicyCache,
         leases: Leases | None,
         tokens: Callable[[int], str],
         overrides: OverridesFile,
         turns: Turns,
-        redirects: Redirects,
+        own_requests: OwnRequests,
         store_calls: Calls,
         log_calls: Calls,
         runtime: Runtime,
@@ -93,12 +94,13 @@ class SingleFlight:
         counters: Counters,
     ) -> None:
         self._limits = limits
+        self._agent = agent
         self._cache = cache
         self._leases = leases
         self._new_token = tokens
         self._overrides = overrides
         self._turns = turns
-        self._redirects = redirects
+        self._own_requests = own_requests
         self._store_calls = store_calls
         self._log_calls = log_calls
         self._runtime = runtime
@@ -244,10 +246,13 @@ class SingleFlight:
     async def _run(self, job: _Job) -> Policy:
         """Look up, take the lease, look up again, fetch, store. Only a job about to fetch holds the
         semaphore."""
-        dialect = self._overrides.terms(job.origin).dialect
+        terms = self._overrides.terms(job.origin)
+        needs_reservations = _needs_reservations(job, terms)
         patience = PATIENCE if job.for_redirect else 2 * self._lease
         gate = self._redirect_gate if job.for_redirect else self._gate
-        state: lease.State = lease.begin(job.cached, dialect, patience)
+        state: lease.State = lease.begin(
+            job.cached, terms.dialect, patience, needs_reservations=needs_reservations
+        )
         inside = False
         try:
             while True:
@@ -270,7 +275,8 @@ class SingleFlight:
                     case lease.Found():
                         return state.policy
                     case lease.Granted():
-                        return await self._cache_result(job, await self._fetch(job, state.cached))
+                        policy = await self._fetch(job, state.cached, needs_reservations)
+                        return await self._cache_result(job, policy)
                     case _:
                         assert_never(state)
         finally:
@@ -288,15 +294,19 @@ class SingleFlight:
             return policy
         return await self._cache.put(policy)
 
-    async def _fetch(self, job: _Job, cached: Policy | None) -> Policy:
+    async def _fetch(self, job: _Job, cached: Policy | None, seeks_reservations: bool) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
         state: renewal.State = renewal.begin(
-            job.origin, cached, job.fetcher.via, public_only=job.public_only
+            job.origin,
+            cached,
+            job.fetcher.via,
+            public_only=job.public_only,
+            reservations_for=self._agent if seeks_reservations else None,
         )
         judged: Decision | None = None  # of the next hop
         while True:
             match state:
-                case renewal.Fetching():
+                case renewal.Fetching() | renewal.Obtaining():
                     outcome = await self._hop(job, state, deadline)
                     deadline += outcome.queued  # a wait in this process says nothing about the site
                     await self._mark_response_started(judged)
@@ -304,7 +314,10 @@ class SingleFlight:
                     state = state.next(outcome, self._clocks.now())
                 case renewal.Redirected():
                     renew = partial(self._fetch_for_redirect, state, job)
-                    judged = await self._redirects.judge(state, deadline, renew)
+                    judged = await self._own_requests.judge_redirect(state, deadline, renew)
+                    state = state.next(judged.verdict, self._clocks.now())
+                case renewal.Permitting():
+                    judged = await self._own_requests.judge_reservations(state, deadline)
                     state = state.next(judged.verdict, self._clocks.now())
                 case renewal.Settled():
                     return state.policy
@@ -316,20 +329,29 @@ class SingleFlight:
         if judged is not None and judged.turn is not None:
             await self._turns.mark_response_started(judged.question.origin, judged.turn)
 
-    async def _hop(self, job: _Job, state: renewal.Fetching, deadline: float) -> FetchOutcome:
+    async def _hop(
+        self, job: _Job, state: renewal.Fetching | renewal.Obtaining, deadline: float
+    ) -> FetchOutcome:
         self._counters.counts["fetch/count"] += 1
         get, began = self._get(state, deadline), self._clocks.monotonic()
         outcome = await job.fetcher.fetch(get)
-        await self._record_hop(job.origin, get, outcome, job.fetcher.via, began)
+        now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
+        await self._record_hop(
+            FetchMade(
+                at=now,
+                origin=job.origin,
+                get=get,
+                outcome=outcome,
+                via=job.fetcher.via,
+                elapsed=elapsed,
+                file=state.file,
+            )
+        )
         await self._note_retry_after(outcome, state.url)
         return outcome
 
-    async def _record_hop(
-        self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float
-    ) -> None:
+    async def _record_hop(self, made: FetchMade) -> None:
         """Record the hop in the audit log."""
-        now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
-        made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
         try:
             await self._log_calls.make(self._counters.note, made)
         except StoreError as error:
@@ -338,20 +360,20 @@ class SingleFlight:
             )
 
     async def _note_retry_after(self, outcome: FetchOutcome, url: str) -> None:
-        """Keep a Retry-After of the robots.txt fetch for the origin's pages, too."""
+        """Keep a Retry-After of a fetch for the origin's pages, too."""
         if isinstance(outcome, Fetched):
             wait = asked_to_wait(outcome.status, outcome.headers, self._clocks.now())
             if wait:
                 await self._turns.note_pause(split_url(url)[0], wait)
 
-    def _get(self, state: renewal.Fetching, deadline: float) -> Get:
+    def _get(self, state: renewal.Fetching | renewal.Obtaining, deadline: float) -> Get:
         """Return the GET for one hop; all hops share the total time."""
         left = max(0.1, deadline - self._clocks.monotonic())
         limits = Limits(
             connect=min(self._limits.connect, left),
             first_byte=min(self._limits.first_byte, left),
             total=left,
-            max_body=self._limits.max_body,
+            max_body=min(self._limits.max_body, state.max_body),
         )
         return Get(
             url=state.url,
@@ -396,6 +418,12 @@ class SingleFlight:
 
     def _warn(self, message: str, error: StoreError) -> None:
         self._counters.warn("store/error", message, error, part="writing")
+
+
+def _needs_reservations(job: _Job, terms: Terms) -> bool:
+    """Whether a renewal is to seek reservations. A policy for a redirect judges only the guard's own
+    request, to which they do not apply."""
+    return terms.needs_reservations and not job.for_redirect
 
 
 def _release_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from robots_guard.core.pacing import RequiredDelay, Turn, Wait, has_lapsed, is_old
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.recorder import Recorder, refuse_after_error
@@ -89,14 +90,14 @@ class TurnCheck:
     def _rejudge(self, decision: Decision) -> Decision:
         """Return the decision as it would be made now from memory, without recording it.
 
-        A decision that was just made, or whose question cannot be answered from memory, is returned
-        unchanged.
+        A decision that was just made, or whose question cannot be answered from memory, or only by
+        an earlier policy than the decision's, is returned unchanged.
         """
         if 0.0 <= self._clocks.now() - decision.at < FRESH_FOR:
             return decision
         terms = self._checks.terms(decision.question.origin)
         decided = self._checks.run_from_memory(decision.question, terms)
-        if decided is None:
+        if decided is None or _is_earlier(decided.policy, decision.policy):
             return decision
         return replace(
             decision,
@@ -122,6 +123,14 @@ class TurnCheck:
         turn = self._turns.move_in_background(decision.question.origin, decision.turn, since)
         taken_at = decision.turn_taken_at + since
         return replace(decision, turn=turn, turn_taken_at=taken_at)
+
+
+def _is_earlier(policy: Policy | None, other: Policy | None) -> bool:
+    """Whether a policy was fetched before another, as the policy in memory was before one that is
+    not cached yet."""
+    if policy is None or other is None:
+        return False
+    return policy.settled_at < other.settled_at
 
 
 def _with_turn(decision: Decision, turn: Turn, delay: RequiredDelay | None) -> Decision:

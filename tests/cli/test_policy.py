@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import pytest
 from cli.command import COMMAND
 
 from robots_guard.cli.policy.commands import AT_ONCE
+from robots_guard.core.policy import Reservations
 from robots_guard.origin import origin_of
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing import Reply
@@ -144,6 +146,44 @@ def test_ls_as_json_and_in_another_dialect(here, stored, net):
         "restricted",
         "unrestricted",
     )
+
+
+RESERVED = Reservations(
+    sought_at=1_800_000_000.0,
+    status=200,
+    fetched_at=1_800_000_000.0,
+    body=b'[{"location": "/", "tdm-reservation": 1}]',
+)
+
+
+@pytest.mark.parametrize(
+    ("reservations", "shown"),
+    [
+        (RESERVED, "tdmrep     status 200, 41 bytes, 2027-01-15T08:00:00.000Z, "),
+        (
+            Reservations(sought_at=1_800_000_000.0, failure="disallowed"),
+            "tdmrep     not available at 2027-01-15T08:00:00.000Z (disallowed)\n",
+        ),
+        (
+            replace(RESERVED, failure="status 503"),
+            "tdmrep     not available at 2027-01-15T08:00:00.000Z (status 503); the last answer: status",
+        ),
+    ],
+)
+def test_show_prints_what_is_held_of_a_tdmrep_json(here, stored, tmp_path, reservations, shown):
+    origin = origin_of(stored[0].url)
+    with contextlib.closing(SqliteStore(tmp_path / "policies.sqlite")) as store:
+        store.put(replace(store.get(origin), reservations=reservations), time.time())
+    out = here("policy", "show", stored[0].url).out
+    data = json.loads(here("policy", "show", stored[0].url, "--json").out)["reservations"]
+    exported = json.loads(here("policy", "export").out.splitlines()[0])
+    explained = here("explain", "--agent", "mybot", f"{stored[0].url}/")
+
+    assert shown in out
+    assert shown in explained.out
+    assert data["failure"] == (reservations.failure or None)
+    assert data["body"] == reservations.body.decode()
+    assert exported["policy"]["reservations"]["failure"] == reservations.failure
 
 
 def test_show_prints_the_policy_and_the_file(here, stored):

@@ -45,6 +45,7 @@ class Worker:
         )
         self.view = View(history.disk, self.process)
         self.log = Log(self.view, self.process, fsync=plan.fsync)
+        self.purposes = member.purposes
         self.is_paused: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
@@ -53,7 +54,11 @@ class Worker:
             Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
             component="proxy",
             agent="simbot",
-            terms={"on_disallowed": plan.on_disallowed, "min_delay": plan.min_delay},
+            terms={
+                "on_disallowed": plan.on_disallowed,
+                "min_delay": plan.min_delay,
+                "purposes": member.purposes,
+            },
             runtime=self.runtime,
             store=history.connect(),
             audit_log=self.log,
@@ -152,7 +157,11 @@ class Worker:
         )
         if pace is None or pauses:
             return
-        waiting = sum(each.site == request.site for each in self.history.plan.requests)
+        plan = self.history.plan
+        waiting = sum(each.site == request.site for each in plan.requests)
+        # Each renewal may take a turn for the tdmrep.json, and one for a redirect of it.
+        if "tdm" in plan.purposes:
+            waiting += 2 * len(plan.members)
         self.history.judge.judge_wait(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
 
     def _note(self, decision: Decision) -> None:

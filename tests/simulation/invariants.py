@@ -2,6 +2,9 @@
 
 forbidden         no request passes that the oracle forbids
 outdated          no request passes on a document older than allowed
+lacking           no request passes by a policy without the reservations that a purpose needs
+reserved          no request passes that the reservations of its policy refuse
+sought            no tdmrep.json is requested that the robots.txt forbids, and one per robots.txt
 foreign           no request is judged by another site's answer, unless a redirect led there
 wrongly-refused   no request is refused that no answer of its site refuses
 internal-error    no decision is an internal error of the guard
@@ -34,6 +37,7 @@ from typing import TYPE_CHECKING
 from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE, window
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
+from robots_guard.origin import TDMREP_JSON
 from simulation import oracle
 from simulation.plan import PROMPT, Answer
 from simulation.sites import Arrival, Served
@@ -144,8 +148,37 @@ class Judge:
             self.report(
                 "forbidden", f"{worker.name}: {_describe(decision)} passes on {answer.version}"
             )
+        self._judge_reservations(worker, decision)
         self._judge_source(worker, decision, answer)
         self._judge_age(worker, decision, answer)
+
+    def _judge_reservations(self, worker: Worker, decision: Decision) -> None:
+        policy, question = decision.policy, decision.question
+        if not worker.purposes or policy is None:
+            return
+        if policy.lacks_reservations:
+            self.report("lacking", f"{worker.name}: {_describe(decision)}")
+        site = self._sites.by_url[str(question.origin)]
+        is_held = policy.reservations is not None and policy.reservations.status == 200
+        if is_held and oracle.is_reserved(site.tdmrep, question.target):
+            self.report("reserved", f"{worker.name}: {_describe(decision)}")
+
+    def _sought(self) -> None:
+        """Judge the requests for tdmrep.json."""
+        for sought in self._sites.sought:
+            rules = sought.rules
+            if rules.location:  # the rules are those of another page
+                continue
+            if oracle.reads(rules, sought.target) != oracle.OPEN:
+                self.report(
+                    "sought", f"{sought.process}: {sought.origin}{sought.target}, {rules.version}"
+                )
+        first = [each for each in self._sites.sought if each.target == TDMREP_JSON]
+        for origin in self._sites.by_url:
+            times = sum(each.origin == origin for each in first)
+            renewals = sum(each.url == f"{origin}/robots.txt" for each in self._sites.served)
+            if times > renewals:
+                self.report("sought", f"{origin}: {times} times in {renewals} renewals")
 
     def _judge_source(self, worker: Worker, decision: Decision, answer: Answer) -> None:
         requested, served_by = str(decision.question.origin), self._sites.origin_of[answer.version]
@@ -184,6 +217,11 @@ class Judge:
                 justified = (
                     answer is not None
                     and oracle.reads(answer, decision.question.target) == oracle.CLOSED
+                )
+            case Reason.USAGE_RESERVED:
+                site = self._sites.by_url[str(decision.question.origin)]
+                justified = bool(worker.purposes) and oracle.is_reserved(
+                    site.tdmrep, decision.question.target
                 )
             case Reason.RESTRICTED:
                 justified = answer is not None and answer.status in (401, 403)
@@ -282,6 +320,8 @@ class Judge:
     def _fetches(self) -> None:
         if self._plan.faults - {"deaths", "cancellations"} or self._plan.closing:
             return
+        if len(self._plan.purposes) > 1:  # a process that needs reservations renews what has none
+            return
         if any(answer.location for site in self._plan.sites for answer in site.answers):
             return
         by_client: dict[tuple[str, str], list[Served]] = defaultdict(list)
@@ -312,6 +352,7 @@ class Judge:
             self.report("crash", f"{where}: {error!r}")
         self._gaps()
         self._fetches()
+        self._sought()
         for worker in self._history.workers:
             if worker.process.is_alive:
                 self._judge_leftovers(worker)

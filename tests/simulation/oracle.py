@@ -27,6 +27,11 @@ def reads(answer: Answer, target: str) -> str:
     return CLOSED if _is_disallowed(answer.body.decode(), target) else OPEN
 
 
+def is_reserved(tdmrep: str, target: str) -> bool:
+    """Whether the tdmrep.json of a site, once it was obtained, reserves a target."""
+    return tdmrep in ("reserved", "moved") and target.startswith("/a/")
+
+
 def delay_of(answer: Answer) -> float:
     """Return the Crawl-delay of an answer, in seconds; 0 for none."""
     lines = answer.body.decode().splitlines() if answer.status == 200 else []

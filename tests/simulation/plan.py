@@ -48,6 +48,7 @@ class Site:
     answers: tuple[Answer, ...]
     latency: float
     busy: tuple[tuple[float, float, int], ...] = ()
+    tdmrep: str = "404"  # what /.well-known/tdmrep.json does; see TDMREP
 
     def answer(self, moment: float) -> Answer:
         return next(each for each in reversed(self.answers) if each.since <= moment)
@@ -90,6 +91,7 @@ class Member:
     jumps: tuple[tuple[float, float], ...] = ()  # when, and by how much
     dies_at_step: int = -1
     returns_after: float | None = None
+    purposes: str = ""
 
 
 PROMPT, LATE = (0.0, 0.0, 0.01, 0.2), (0.0, 0.1, 0.24, 0.4, 3.0)
@@ -120,6 +122,11 @@ class Plan:
     closing: bool = False  # the guards are closed while the last requests are running
 
     @property
+    def purposes(self) -> set[str]:
+        """The different purposes of the processes."""
+        return {member.purposes for member in self.members}
+
+    @property
     def is_store_sound(self) -> bool:
         return not self.store and not self.losses
 
@@ -142,6 +149,8 @@ DOCUMENTS = (
     ("Disallow: /", "Allow: /c"),
 )
 DELAYS = (0, 0, 1, 2, 5)
+#: A tdmrep.json that reserves /a/, or redirects to one; no file; and what is no answer.
+TDMREP = ("reserved", "reserved", "moved", "404", "503", "hang")
 
 
 def draw(seed: int) -> Plan:
@@ -157,6 +166,10 @@ def draw(seed: int) -> Plan:
     if random.random() < 0.1:
         sites, requests = _contention(random, sites, len(members))
     span = begins[-1] + 60.0
+    mining = Random(f"mining {seed}")  # apart, so that the rest of a seed's plan is unchanged
+    if mining.random() < 0.5:
+        members = _with_purposes(mining, members)
+        sites = tuple(replace(site, tdmrep=mining.choice(TDMREP)) for site in sites)
     return Plan(
         seed=seed,
         faults=frozenset(faults),
@@ -215,6 +228,14 @@ def _member(random: Random, faults: set[str]) -> Member:
         jumps=_jumps(random) if unsound and random.random() < 0.5 else (),
         dies_at_step=int(random.expovariate(1 / 60)) + 1 if dies else -1,
         returns_after=random.choice((None, 0.1, 1.0, 10.0)) if dies else None,
+    )
+
+
+def _with_purposes(random: Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Let all processes mine, or some of them."""
+    share = random.choice((1.0, 0.5))
+    return tuple(
+        replace(member, purposes="tdm" if random.random() < share else "") for member in members
     )
 
 

@@ -130,6 +130,31 @@ FAULTS = (
         old="    store.put(policy, now)\n",
         new="",
     ),
+    # -- reservations
+    Fault(
+        name="never-lacking",
+        module="robots_guard.core.policy",
+        old="if needs_reservations and self.lacks_reservations:",
+        new="if False:",
+    ),
+    Fault(
+        name="sought-anyway",
+        module="robots_guard.core.renewal",
+        old="            return obtaining\n        why",
+        new="            return obtaining\n        return obtaining\n        why",
+    ),
+    Fault(
+        name="sought-without-turn",
+        module="robots_guard.guard.own_requests",
+        old="if decision.verdict.action is not Action.PASS:",
+        new="if True:",
+    ),
+    Fault(
+        name="reservations-forgotten",
+        module="robots_guard.core.codec",
+        old="        reservations=reservations,\n    )\n\n\ndef _to_stored",
+        new="    )\n\n\ndef _to_stored",
+    ),
     # -- freshness
     Fault(
         name="always-stale",

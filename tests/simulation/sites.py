@@ -6,10 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
+from robots_guard.origin import TDMREP_JSON
+from simulation import oracle
 from simulation.kernel import Kernel, Process
 from simulation.plan import Answer, Plan, Site
 
 RULES = "/rules"  # the target of a redirect of /robots.txt within the same origin
+TDMREP_PAGE = "/tdm.json"  # the target of a redirect of the tdmrep.json
+RESERVED = b'[{"location": "/a/", "tdm-reservation": 1}]'
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,25 @@ class Arrival:
     slots: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True)
+class Sought:
+    """One request for a tdmrep.json, or for the page it redirects to. `rules` is what its process was
+    last served as the robots.txt of that origin."""
+
+    at: float
+    process: str
+    origin: str
+    target: str
+    rules: Answer
+
+
 class Sites:
     """All origins of a history, and a record of all requests that reached them."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self._kernel = kernel
         self._random = kernel.random
+        self._min_delay = plan.min_delay  # seconds required between two requests to an origin
         self.by_url = {site.url: site for site in plan.sites}
         self.versions: dict[str, Answer] = {}
         self.origin_of: dict[str, str] = {}
@@ -53,6 +70,7 @@ class Sites:
                 self.origin_of[answer.version] = site.url
         self.served: list[Served] = []
         self.arrivals: list[Arrival] = []
+        self.sought: list[Sought] = []
         # by origin: the targets of its redirects
         self.led_to: dict[str, set[str]] = defaultdict(set)
 
@@ -69,7 +87,9 @@ class Sites:
     async def fetch(self, process: Process, get: Get) -> FetchOutcome:
         """One GET of a /robots.txt, within its limits."""
         begun = self._kernel.time
-        site, _ = self._split(get.url)
+        site, path = self._split(get.url)
+        if path in (TDMREP_JSON, TDMREP_PAGE):
+            return await self._tdmrep(process, site, path, get)
         latency = site.latency * self._random.uniform(0.5, 1.5)
         if latency > get.limits.total:
             await self._kernel.after(get.limits.total)
@@ -84,6 +104,34 @@ class Sites:
             self.led_to[site.url].add(answer.location.rpartition("/")[0])
         await self._kernel.after(get.limits.total if answer.failure == "hang" else latency / 2)
         return _outcome(answer, get)
+
+    async def _tdmrep(self, process: Process, site: Site, path: str, get: Get) -> FetchOutcome:
+        """One GET of a tdmrep.json."""
+        self._note_sought(process, site, path)
+        latency = site.latency * self._random.uniform(0.5, 1.5)
+        if site.tdmrep == "hang" or latency > get.limits.total:
+            await self._kernel.after(get.limits.total)
+            return Failed(failure=Failure.TIMEOUT)
+        await self._kernel.after(latency)
+        if site.tdmrep == "moved" and path == TDMREP_JSON:
+            return Fetched(status=302, headers={"location": TDMREP_PAGE}, tls_verified=True)
+        if site.tdmrep in ("reserved", "moved"):
+            return Fetched(status=200, body=RESERVED, tls_verified=True)
+        return Fetched(status=int(site.tdmrep), tls_verified=True)
+
+    def _note_sought(self, process: Process, site: Site, path: str) -> None:
+        """Record a request that leaves for a tdmrep.json, and that it arrives like one for a page."""
+        rules = next(
+            served.answer
+            for served in reversed(self.served)
+            if served.process == process.name and served.url.startswith(site.url)
+        )
+        now = self._kernel.time
+        self.sought.append(Sought(now, process.name, site.url, path, rules))
+        self._kernel.note(process.name, f"fetches {site.url}{path}")
+        delay = max(oracle.delay_of(rules), self._min_delay)
+        if delay and not rules.location:
+            self.arrivals.append(Arrival(now, process.name, site.url, delay))
 
     def visit(
         self,

@@ -52,6 +52,7 @@ class Tiered:
             clocks=clocks,
             counters=counters,
             demands_verified=True,
+            agent="mybot",
         )
 
     def get(self, origin):

@@ -7,13 +7,16 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
+from msgspec.structs import replace
 from support.stores import A, in_a_fork, policy, put
 from support.turns import wait_of
 
-from robots_guard.core.access import Failed, Failure, Fetched
+from robots_guard.core.access import MAX_RESERVATIONS, Failed, Failure, Fetched
 from robots_guard.core.freshness import CLOCK_SKEW
+from robots_guard.core.policy import Reservations
 from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
 from robots_guard.stores.memory import MemoryStore
@@ -126,6 +129,32 @@ def test_a_large_document_is_stored(store):
     put(store, policy(body=body))
 
     assert store.get(A).document.body == body
+
+
+RESERVATIONS = [
+    Reservations(sought_at=1000.0, failure="dns: no such host"),
+    Reservations(
+        sought_at=2000.0,
+        failure="status 503",
+        status=200,
+        fetched_at=1000.0,
+        body=Random(1).randbytes(MAX_RESERVATIONS),
+        etag='"1"',
+        last_modified="Fri, 01 Jan 2027 00:00:00 GMT",
+    ),
+]
+
+
+@pytest.mark.parametrize("reservations", RESERVATIONS, ids=["failed", "the longest"])
+def test_reservations_are_stored_with_the_document(store, reservations):
+    stored = replace(policy(), reservations=reservations)
+    put(store, stored)
+    troubled = begin(A, stored, "direct").next(Failed(failure=Failure.DNS), 2000.0).policy
+
+    assert store.get(A) == stored
+    put(store, troubled)
+    assert store.get(A) == troubled
+    assert store.get(A).reservations == reservations
 
 
 def test_any_thread_may_use_the_store(store):

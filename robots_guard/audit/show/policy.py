@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Document, Policy, Reservations
 from robots_guard.rep.dialect import Dialect
 from robots_guard.text import span
 
@@ -93,6 +93,8 @@ def facts(
             f"{when(document.fetched_at)}, {age} ago, via {document.via}{_verified(document)}",
         )
         yield "sha256", document.sha256
+    if view.policy.reservations is not None:
+        yield "tdmrep", _described_reservations(view.policy.reservations, view.now, when)
     if trouble is not None:
         tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
         yield "trouble", f"{trouble.says}, {tries} since {when(trouble.since)}"
@@ -102,6 +104,36 @@ def facts(
         yield "fresh", f"until {when(expires)}{remaining}"
     else:
         yield "next try", f"{when(expires)}{remaining}"
+
+
+def reservations_as_data(reservations: Reservations | None) -> dict[str, Any] | None:
+    """Return what is known about reservations, without their body, for JSON."""
+    if reservations is None:
+        return None
+    is_had = reservations.status is not None
+    return {
+        "status": reservations.status,
+        "size": len(reservations.body) if is_had else None,
+        "sha256": reservations.sha256 if is_had else None,
+        "fetched_at": moment(reservations.fetched_at) if is_had else None,
+        "sought_at": moment(reservations.sought_at),
+        "failure": reservations.failure or None,
+    }
+
+
+def _described_reservations(
+    reservations: Reservations, now: float, when: Callable[[float], str | None]
+) -> str:
+    parts = []
+    if reservations.failure:
+        parts.append(f"not available at {when(reservations.sought_at)} ({reservations.failure})")
+    if reservations.status is not None:
+        age = span(now - reservations.fetched_at)
+        parts.append(
+            f"status {reservations.status}, {len(reservations.body)} bytes,"
+            f" {when(reservations.fetched_at)}, {age} ago"
+        )
+    return "; the last answer: ".join(parts)
 
 
 def described_size(document: Document) -> str:

@@ -1,4 +1,4 @@
-"""Evidence: each fetch of a robots.txt, including error responses, as WARC records (ISO 28500) for
+"""Evidence: each fetch of a robots.txt or tdmrep.json, including error responses, as WARC records (ISO 28500) for
 archives.
 
 Invariant: a record has what was received, without secrets. Fetchers return header fields and a

@@ -14,7 +14,12 @@ import click
 import msgspec
 
 from robots_guard.audit.record import moment, shown_url
-from robots_guard.audit.show.policy import PolicyView, described_size, facts
+from robots_guard.audit.show.policy import (
+    PolicyView,
+    described_size,
+    facts,
+    reservations_as_data,
+)
 from robots_guard.cli.ask.answers import (
     FILE,
     LARGEST,
@@ -122,6 +127,9 @@ def as_data(it: ExplainedAnswer) -> dict[str, Any]:
         "dialects": [_other_as_data(other) for other in it.why.others],
         "file": it.file or None,
         "document": _document_as_data(it),
+        "reservations": (
+            reservations_as_data(it.stored.policy.reservations) if it.stored else None
+        ),
         "expires_at": moment(it.stored.policy.expires_at(it.stored.dialect)) if it.stored else None,
     }
 

@@ -22,7 +22,7 @@ import msgspec
 
 from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
-from robots_guard.audit.show.policy import PolicyView, facts
+from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_data
 from robots_guard.cli.ask.answers import guard_of
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import (
@@ -360,8 +360,9 @@ def _row(view: PolicyView) -> tuple[str, ...]:
 
 
 def _line(view: PolicyView, *, body: bool = False) -> bytes:
-    """Return a policy as a JSON object. The body is text; invalid UTF-8 in it is replaced."""
+    """Return a policy as a JSON object. A body is text; invalid UTF-8 in it is replaced."""
     document, trouble = view.policy.document, view.policy.trouble
+    reservations = view.policy.reservations
     data: dict[str, Any] = {
         "origin": str(view.policy.origin),
         "access": view.access,
@@ -369,7 +370,11 @@ def _line(view: PolicyView, *, body: bool = False) -> bytes:
         "expires_at": moment(view.policy.expires_at(view.dialect)),
         "document": None,
         "trouble": None,
+        "reservations": reservations_as_data(reservations),
     }
+    if reservations is not None:
+        text = reservations.body.decode("utf-8", "replace")
+        data["reservations"]["body"] = text if body else None
     if document is not None:
         data["document"] = msgspec.to_builtins(document) | {
             "body": document.body.decode("utf-8", "replace") if body else None,

@@ -15,7 +15,8 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.validation import objection
 
 VERSION = 1
-MAX_LINE = 1024 * 1024  # bytes; a body of 512,000 bytes is 683,000 in base64
+#: bytes; in base64 a body of 512,000 bytes is 683,000, and reservations of 256 KiB are 350,000
+MAX_LINE = 2 * 1024 * 1024
 
 
 class _PolicyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

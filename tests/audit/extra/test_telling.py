@@ -49,9 +49,10 @@ def recorded(*made, writer="w"):
     ]
 
 
-def fetch(outcome, url="https://a.test/robots.txt"):
+def fetch(outcome, url="https://a.test/robots.txt", **more):
+    origin, get = policy().origin, Get(url=url)
     return FetchMade(
-        at=AT, origin=policy().origin, get=Get(url=url), outcome=outcome, via="direct", elapsed=0.1
+        at=AT, origin=origin, get=get, outcome=outcome, via="direct", elapsed=0.1, **more
     )
 
 
@@ -580,6 +581,28 @@ def test_each_response_is_archived_with_its_request(tmp_path):
     assert b"SECRET" not in b"".join(data for _, _, data in found)
     assert "SECRET" not in repr([headers for _, headers, _ in found])
     assert path.stat().st_mode & 0o137 == 0
+
+
+def test_a_tdmrep_json_is_archived_and_recorded_as_one(tmp_path):
+    audit_log = audit_log_in(tmp_path, warc=True)
+    url, body = "https://a.test/.well-known/tdmrep.json", b'[{"location": "/"}]'
+    audit_log.note(fetch(Fetched(status=200, body=BODY)))
+    audit_log.note(fetch(Fetched(status=200, body=body), url, file="tdmrep.json"))
+    audit_log.close()
+    with next(tmp_path.glob("*.warc.gz")).open("rb") as file:
+        found = {
+            each.rec_headers["WARC-Record-ID"]: (
+                each.rec_headers["WARC-Target-URI"],
+                _whole(each),
+            )
+            for each in ArchiveIterator(file)
+            if each.rec_type == "response"
+        }
+    fetches = list(entries(tmp_path, Filter(kind="fetch")))
+
+    assert [each.file for each in fetches] == ["robots.txt", "tdmrep.json"]
+    assert fetches[1].url == found[fetches[1].evidence][0] == url
+    assert found[fetches[1].evidence][1].endswith(body)
 
 
 def _whole(record):
