@@ -66,6 +66,10 @@ _MISSPELT = (
 
 _FIELDS = frozenset(field for field, _ in _MISSPELT)
 
+# Fields of draft-canel-robots-ai-control, which Google's library reads as Allow and Disallow because
+# they begin so. They are about AI training, and must not permit or forbid the request.
+_NOT_MISSPELT = frozenset((b"allowaitraining", b"disallowaitraining"))
+
 
 def clean(body: bytes) -> bytes:
     """The body in UTF-8 without a byte order mark, truncated after the last whole line within
@@ -141,6 +145,8 @@ def _two_words(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _respelt(name: bytes) -> bytes:
+    if name in _NOT_MISSPELT:
+        return name
     for field, spellings in _MISSPELT:
         if name.startswith(spellings):
             return field

@@ -57,6 +57,10 @@ def _title(agents: Sequence[Record]) -> str:
     return b", ".join(values).decode("utf-8", "replace")[:512]
 
 
+_BY_STAR = "named *"
+_BY_NOTHING = "no group applies"
+
+
 class Selection(Struct, frozen=True):
     """The groups that apply to a crawler, and why."""
 
@@ -117,8 +121,12 @@ class Robots(Struct):
                 return Selection(named, f"named {alias}")
         default = self._default()
         if default:
-            return Selection(default, "named *")
-        return Selection(default, "no group applies")
+            return Selection(default, _BY_STAR)
+        return Selection(default, _BY_NOTHING)
+
+    def names(self, token: str) -> bool:
+        """Whether a group names this crawler, and not only every crawler."""
+        return self.select(token).why not in (_BY_STAR, _BY_NOTHING)
 
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
@@ -245,7 +253,12 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
 
 def parse(body: bytes, dialect: Dialect) -> Robots:
     """Parse a document into groups. Never raises on any bytes."""
-    robots = Robots(dialect, clean(body), Group())
+    return parse_clean(clean(body), dialect)
+
+
+def parse_clean(text: bytes, dialect: Dialect) -> Robots:
+    """Parse the text of a document, as `clean` returns it."""
+    robots = Robots(dialect, text, Group())
     _sort(tame_lines(robots.text, dialect), robots)
     if dialect.blank_line_ends:
         # A record without a rule is invalid (1994, 1996), so it must not hide the one for "*".

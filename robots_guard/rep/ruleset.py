@@ -7,6 +7,7 @@ allowance into a denial. Rulings are cached and shared, so that the hot path cre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,8 +29,10 @@ from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.percent import canonical, meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.readings import cut_fragment, rooted
-from robots_guard.rep.robots import Robots, parse
-from robots_guard.rep.signals.statement import Statement
+from robots_guard.rep.robots import Robots, parse, parse_clean
+from robots_guard.rep.signals.bounds import bounded
+from robots_guard.rep.signals.robots_txt import NO_STATEMENTS, RobotsStatements, states_something
+from robots_guard.rep.signals.statement import RAW_CAP, Place, Signal, Statement
 from robots_guard.rep.source import Rule, Source, patterns_of
 
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
@@ -81,24 +84,51 @@ class Ruleset(ABC):
     def judge(self, target: str, host: str = "", port: int = 0, scheme: str = "http") -> Ruling:
         """The ruling on one target. Host, port and scheme are used by the Host directive only."""
 
-    def statements(self, target: str) -> tuple[Statement, ...]:  # noqa: ARG002
-        """What the document states about the use of a target."""
-        return ()
+    @abstractmethod
+    def statements(self, target: str) -> tuple[Statement, ...]:
+        """What the document states of the use of a target's content, beside its rules."""
+
+    def _without_permissions_of_disallowed(
+        self, statements: tuple[Statement, ...], target: str
+    ) -> tuple[Statement, ...]:
+        """The statements; without permissions of Content-Usage if the target is disallowed: they
+        are only about what may be fetched (draft-ietf-aipref-attach-05)."""
+        has_permission = any(map(_is_permission, statements))
+        if has_permission and not self.judge(target).allowed:
+            return tuple(each for each in statements if not _is_permission(each))
+        return statements
 
     @abstractmethod
     def matches(self, target: str) -> list[Rule]:
         """Every rule that matches the target as written, in order of precedence."""
 
 
-def compile_rules(body: bytes, dialect: Dialect, token: str, matching: str = "standard") -> Ruleset:
-    """Compile a document for one crawler. Never raises on any bytes."""
+#: A use of content, such as `ai-train`, and a product token, such as `Google-Extended`.
+PurposeToken = tuple[str, str]
+
+
+def compile_rules(
+    body: bytes,
+    dialect: Dialect,
+    token: str,
+    matching: str = "standard",
+    purpose_tokens: tuple[PurposeToken, ...] = (),
+) -> Ruleset:
+    """Compile a document for one crawler. Never raises on any bytes.
+
+    `purpose_tokens` are the product tokens that stand for a use: what the rules that name such a
+    token disallow is a statement about the use.
+    """
     forms = matching_of(matching)
     if dialect.parts:
         parts = dialect.parts
         return Strictest(
-            [(part.name, _Document(parse(body, part), token, forms)) for part in parts]
+            [
+                (part.name, _Document(parse(body, part), token, forms, purpose_tokens))
+                for part in parts
+            ]
         )
-    return _Document(parse(body, dialect), token, forms)
+    return _Document(parse(body, dialect), token, forms, purpose_tokens)
 
 
 class Strictest(Ruleset):
@@ -131,9 +161,24 @@ class Strictest(Ruleset):
             return deciding._replace(disagree=others)
         return deciding
 
+    def statements(self, target: str) -> tuple[Statement, ...]:
+        found = [each for _, ruleset in self._parts for each in ruleset.statements(target)]
+        return self._without_permissions_of_disallowed(bounded(found), target)
+
     def matches(self, target: str) -> list[Rule]:
         found = [rule for _, ruleset in self._parts for rule in ruleset.matches(target)]
         return sorted(dict.fromkeys(found), key=lambda rule: rule.allow)
+
+
+def _named_tokens(
+    robots: Robots, matching: Matching, purpose_tokens: tuple[PurposeToken, ...]
+) -> tuple[tuple[str, str, _Document], ...]:
+    """The uses and tokens of which the document names the token, each with the token's rules."""
+    return tuple(
+        (use, token.lower(), _Document(robots, token, matching))
+        for use, token in purpose_tokens
+        if robots.names(token)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -141,6 +186,18 @@ def _no_match(group: str | None) -> Ruling:
     """The ruling if no rule matches, shared by documents whose groups have the same title, as most
     do."""
     return Ruling(allowed=True, group=group)
+
+
+def _is_permission(statement: Statement) -> bool:
+    return statement.signal is Signal.CONTENT_USAGE and statement.value == "y"
+
+
+#: Bytes of memory per byte of a document that has statements, once they are compiled, as measured.
+STATED_BYTES = 36
+
+#: Bytes of a document whose statements are compiled with its rules. The guard compiles long
+#: documents in a thread; a first question about the statements would block its event loop.
+COMPILED_AT_ONCE = 64 * 1024
 
 
 class _Document(Ruleset):
@@ -159,10 +216,19 @@ class _Document(Ruleset):
         "_plain",
         "_rulings",
         "_source",
+        "_statements",
         "_swift",
+        "_token",
+        "_tokens",
     )
 
-    def __init__(self, robots: Robots, token: str, matching: Matching) -> None:
+    def __init__(
+        self,
+        robots: Robots,
+        token: str,
+        matching: Matching,
+        purpose_tokens: tuple[PurposeToken, ...] = (),
+    ) -> None:
         dialect = robots.dialect
         selection = robots.select(token)
         rows, values = patterns_of(*selection.rules, dialect)
@@ -185,6 +251,15 @@ class _Document(Ruleset):
         # whether its bytes are encoded.
         self._swift = self._plain and not meets_escapes(written)
         self.size = 800 + len(robots.text) + len(written) + 120 * len(rows)
+        self._token = token
+        self._tokens = _named_tokens(robots, matching, purpose_tokens)
+        self.size += sum(ruleset.size for *_, ruleset in self._tokens)
+        self._statements: RobotsStatements | None = NO_STATEMENTS
+        if states_something(robots):
+            self.size += STATED_BYTES * len(robots.text)
+            self._statements = None  # compiled on first use
+            if len(robots.text) > COMPILED_AT_ONCE:
+                self._statements = RobotsStatements(robots, token, matching)
 
     def _compile_further_forms(self, values: list[bytes], written: str) -> None:
         resolved = formed(values, "rfc9309", self._dialect)
@@ -322,6 +397,31 @@ class _Document(Ruleset):
         if self._plain and isinstance(self._matcher, Constant):
             self._constant = ruling
         return ruling
+
+    # --- Statements ---
+
+    def statements(self, target: str) -> tuple[Statement, ...]:
+        if self._statements is None:
+            robots = parse_clean(self._source.text, self._dialect)
+            self._statements = RobotsStatements(robots, self._token, self._matching)
+        found = self._statements.statements(target)
+        if self._tokens:
+            found = (*found, *self._token_statements(target))
+        return self._without_permissions_of_disallowed(found, target)
+
+    def _token_statements(self, target: str) -> Iterator[Statement]:
+        for use, token, ruleset in self._tokens:
+            ruling = ruleset.judge(target)
+            if not ruling.allowed:
+                yield Statement(
+                    signal=Signal.PURPOSE_TOKEN,
+                    place=Place.ROBOTS_TXT,
+                    rule=use,
+                    value="disallow",
+                    agent=token,
+                    raw=ruling.rule.text[:RAW_CAP] if ruling.rule else "",
+                    line=ruling.rule.line if ruling.rule else None,
+                )
 
     def matches(self, target: str) -> list[Rule]:
         dialect, source = self._dialect, self._source

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from robots_guard.rep.signals import content_signal, content_usage, robots_tag, tdmrep
 from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.labels import is_no
-from robots_guard.rep.signals.links import license_links
+from robots_guard.rep.signals.link_header import license_links
 from robots_guard.rep.signals.rules import read_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 

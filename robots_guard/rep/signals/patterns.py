@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from robots_guard.rep.dialect import DIALECTS, Precedence
 from robots_guard.rep.matcher import NO_RULE, TOO_COMPLEX
-from robots_guard.rep.paths import Matching, folded, variants
+from robots_guard.rep.paths import Matching, folded, is_plain, variants
 from robots_guard.rep.percent import target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of
 from robots_guard.rep.readings import cut_fragment, rooted
@@ -73,7 +73,7 @@ def written_form(target: str) -> Form:
 
 def other_forms(target: str, matching: Matching) -> Iterator[Form]:
     """The other forms of a target, in which only denials are looked for."""
-    if not matching.resolves:
+    if not matching.resolves or (is_plain(target) and not matching.folds):
         return
     for variant in variants(target):
         texts = [variant.text]

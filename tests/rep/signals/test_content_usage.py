@@ -172,7 +172,7 @@ def test_the_number_of_statements_is_limited():
     [
         lambda n: "train-ai=n, " * n,
         lambda n: "train-ai=n; " * n,
-        lambda n: "train-ai" * n,
+        lambda n: "train-ai" * 10 * n,  # both lengths above DICTIONARY_CAP
         lambda n: "train-ai " + " " * 10 * n,
         lambda n: "a:" * n,
         lambda n: 'a="' * n,

@@ -1,0 +1,352 @@
+"""The statements of a robots.txt: Content-Usage, Content-Signal, DisallowAITraining and
+AllowAITraining, Noindex and License lines.
+
+Which group is a crawler's is decided as for Allow and Disallow, by the dialect. But does such a
+line end a run of User-agent lines? For draft-ietf-aipref-attach-05 it is a rule, so it does. A
+parser of RFC 9309 skips it, so that the User-agent lines before and after it name one group. Both
+groupings are read: the first as the site's statements, the second for its denials.
+
+How a line is chosen for a target:
+
+    Content-Usage           of the patterns that match, the longest; a line without one is shorter
+    Content-Signal          every line that matches
+    (Dis)AllowAITraining    the longest pattern; of two equal ones the prohibition, although
+                            RFC 9309 section 2.2.2 would prefer the permission
+    Noindex                 any line that matches
+    License                 the lines of the group, otherwise those before the first group
+
+Invariant: a line before the first group, a line that cannot be read and another form of the target
+only add denials. A line is read whole, even where a rule would be truncated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from robots_guard.rep.dialect import DIALECTS
+from robots_guard.rep.lines import LINE_CAP, Record, shown_line
+from robots_guard.rep.paths import Matching
+from robots_guard.rep.paths import matching as matching_of
+from robots_guard.rep.robots import Group, Robots, parse_clean
+from robots_guard.rep.signals import content_signal, content_usage
+from robots_guard.rep.signals.bounds import STATEMENTS, bounded, is_closing
+from robots_guard.rep.signals.link_header import license_statement
+from robots_guard.rep.signals.patterns import (
+    NO_RULE,
+    TOO_COMPLEX,
+    Form,
+    PathPatterns,
+    normal,
+    other_forms,
+    written_form,
+)
+from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+
+_USAGE = b"content-usage"
+_SIGNAL = b"content-signal"
+_BAN, _PERMISSION = b"disallowaitraining", b"allowaitraining"
+_NOINDEX = b"noindex"
+_LICENSE = b"license"
+
+FIELDS = frozenset((_USAGE, _SIGNAL, _BAN, _PERMISSION, _NOINDEX, _LICENSE))
+#: The fields that draw one grouping: those of one document.
+_FAMILIES = (
+    frozenset((_USAGE,)),
+    frozenset((_SIGNAL,)),
+    frozenset((_BAN, _PERMISSION)),
+    frozenset((_NOINDEX,)),
+)
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_PATH = re.compile(rb"(/[^ \t]*+|\*[^ \t=]*+)(?:[ \t]++|\Z)")
+
+
+def states_something(robots: Robots) -> bool:
+    """Whether a document has a field of this module. True of few."""
+    groups = (robots.loose, *robots.void, *robots.groups)
+    return any(record[1] in FIELDS for group in groups for record in group.others)
+
+
+class RobotsStatements:
+    """The statements of one document for one crawler, compiled for questions about targets."""
+
+    def __init__(self, robots: Robots, token: str, matching: Matching) -> None:
+        self._matching = matching
+        reader = _LineReader(robots)
+        self._ruled: list[_Section] = []  # by the grouping in which these lines are rules
+        self._loose: list[_Section] = []  # outside the groups
+        self._skipped: list[_Section] = []  # by the grouping of RFC 9309, if it is another
+        for family in _FAMILIES:
+            if _has(robots, family):
+                self._compile(reader, robots, token, family)
+        self._licenses = bounded(_licenses(reader, robots, token))
+
+    def _compile(
+        self, reader: _LineReader, robots: Robots, token: str, family: frozenset[bytes]
+    ) -> None:
+        skipped = _records(robots.select(token).groups, family)
+        ruled = _records(_regrouped(robots, family).select(token).groups, family)
+        loose = _records([robots.loose], family)
+        self._ruled += _sections(map(reader.line, ruled))
+        self._loose += _sections(map(reader.loose_line, loose))
+        if skipped != ruled:
+            self._skipped += _sections(map(reader.line, skipped))
+
+    def statements(self, target: str) -> tuple[Statement, ...]:
+        """The statements for a target, such as `/a?b`. Never raises."""
+        if not self._ruled and not self._loose and not self._skipped:
+            return self._licenses
+        return bounded((*self._licenses, *self._found(target)))
+
+    def _found(self, target: str) -> Iterator[Statement]:
+        written = written_form(target)
+        for section in (*self._ruled, *self._loose):
+            yield from section.statements(written)
+        for section in self._skipped:
+            yield from filter(is_closing, section.statements(written))
+        for form in other_forms(target, self._matching):
+            if form != written:
+                for section in (*self._ruled, *self._loose, *self._skipped):
+                    yield from filter(is_closing, section.statements(form))
+
+
+# --- Lines ---
+
+
+class _TextLine(NamedTuple):
+    """A line of the document. `doubts` say what is wrong with its place or its bytes."""
+
+    number: int
+    field: bytes
+    value: bytes
+    raw: str
+    doubts: tuple[Flag, ...]
+
+
+class _LineReader:
+    """The lines of a document as they are written, without truncation."""
+
+    def __init__(self, robots: Robots) -> None:
+        self._raws = robots.text.splitlines()
+
+    def line(self, record: Record) -> _TextLine:
+        """The line of a record, in full."""
+        number, field, _ = record
+        raw = self._raws[number - 1]
+        value = raw.partition(b"#")[0].partition(b":")[2]
+        doubts: tuple[Flag, ...] = ()
+        if len(raw) > LINE_CAP or _CONTROLS.search(value):
+            value = _CONTROLS.sub(b" ", value)
+            doubts = (Flag.MALFORMED,)
+        return _TextLine(number, field, value.strip(), shown_line(raw)[:RAW_CAP], doubts)
+
+    def loose_line(self, record: Record) -> _TextLine:
+        """The line of a record outside the groups, in full."""
+        line = self.line(record)
+        return line._replace(doubts=(Flag.UNGROUPED, *line.doubts))
+
+
+def _has(robots: Robots, family: frozenset[bytes]) -> bool:
+    return bool(_records((robots.loose, *robots.void, *robots.groups), family))
+
+
+def _records(groups: Iterable[Group], family: frozenset[bytes]) -> list[Record]:
+    """The lines of a family in some groups."""
+    return [record for group in groups for record in group.others if record[1] in family]
+
+
+def _regrouped(robots: Robots, family: frozenset[bytes]) -> Robots:
+    """The document with the lines of a family as rules: they end a run of User-agent lines, and a
+    group that has one is valid."""
+    dialect = replace(robots.dialect, closing=robots.dialect.closing | family)
+    again = parse_clean(robots.text, dialect)
+    valid = [group for group in again.void if _records([group], family)]
+    if valid:
+        again.groups = sorted((*again.groups, *valid), key=lambda group: group.agents[0][0])
+    return again
+
+
+def _licenses(reader: _LineReader, robots: Robots, token: str) -> Iterator[Statement]:
+    """The licences of the crawler's groups, otherwise those outside the groups (RSL 1.0)."""
+    family = frozenset((_LICENSE,))
+    records = _records(robots.select(token).groups, family)
+    for record in records or _records([robots.loose], family):
+        line = reader.line(record)
+        url = line.value.decode("utf-8", "replace")
+        yield license_statement(url, Place.ROBOTS_TXT, line.raw, line=line.number)
+
+
+# --- What a line states ---
+
+
+class _Stated(NamedTuple):
+    """The statements of a line for the targets that match its pattern.
+
+    A line that is chosen replaces those with shorter patterns. The others all count.
+    """
+
+    pattern: bytes
+    statements: tuple[Statement, ...]
+    is_chosen: bool = False
+
+
+def _stated(line: _TextLine) -> _Stated | None:
+    """What a line states, or None if that is nothing."""
+    if line.field == _USAGE:
+        return _stated_usage(line)
+    if line.field == _SIGNAL:
+        return _stated_signals(line)
+    return _stated_path(line)
+
+
+def _parted(line: _TextLine) -> tuple[bytes, str, tuple[Flag, ...]]:
+    """The pattern of a line, the text after it, and what is doubtful.
+
+    A pattern begins with a slash. One that begins with a star is read too.
+    """
+    found = _PATH.match(line.value)
+    if found is None:
+        return b"", line.value.decode("utf-8", "replace"), line.doubts
+    text = line.value[found.end() :].decode("utf-8", "replace")
+    if found[1].startswith(b"/"):
+        return found[1], text, line.doubts
+    return found[1], text, (*line.doubts, Flag.LENIENT)
+
+
+def _stated_usage(line: _TextLine) -> _Stated | None:
+    pattern, text, doubts = _parted(line)
+    statements = content_usage.read(
+        text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
+    )
+    if not statements:
+        return None
+    # A text that is no dictionary is no statement of the site, so it replaces none.
+    is_dictionary = all(each.rule for each in statements)
+    return _Stated(pattern, statements, is_chosen=is_dictionary and not doubts)
+
+
+def _stated_signals(line: _TextLine) -> _Stated | None:
+    pattern, text, doubts = _parted(line)
+    statements = content_signal.read(
+        text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
+    )
+    return _Stated(pattern, statements) if statements else None
+
+
+def _stated_path(line: _TextLine) -> _Stated | None:
+    """What a Noindex, DisallowAITraining or AllowAITraining line states. Without a path, it is
+    nothing."""
+    pattern, doubts = line.value, line.doubts
+    if not pattern:
+        return None
+    if not pattern.startswith((b"/", b"*")):
+        pattern, doubts = b"/" + pattern, (*doubts, Flag.LENIENT)
+    is_permission = line.field == _PERMISSION
+    if is_permission and doubts:
+        return None
+    signal = Signal.AI_TRAINING
+    if line.field == _NOINDEX:
+        signal, doubts = Signal.NOINDEX, (Flag.ROBOTS_NOINDEX, *doubts)
+    statement = Statement(
+        signal=signal,
+        place=Place.ROBOTS_TXT,
+        rule=line.field.decode(),
+        raw=line.raw,
+        line=line.number,
+        flags=doubts,
+    )
+    is_chosen = signal is Signal.AI_TRAINING and not doubts
+    return _Stated(pattern, (statement,), is_chosen=is_chosen)
+
+
+# --- Which lines count for a target ---
+
+
+class _Section(Protocol):
+    """Lines of one family in one grouping."""
+
+    def statements(self, form: Form) -> list[Statement]:
+        """The statements for a form of a target."""
+
+
+def _sections(lines: Iterable[_TextLine]) -> list[_Section]:
+    stated = [found for line in lines if (found := _stated(line)) is not None]
+    chosen = [each for each in stated if each.is_chosen]
+    others = [each for each in stated if not each.is_chosen]
+    sections: list[_Section] = []
+    if chosen:
+        sections.append(_LongestPattern(chosen))
+    if others:
+        sections.append(_EveryPattern(others))
+    return sections
+
+
+class _LongestPattern:
+    """Lines of which the longest pattern that matches is chosen. Equal patterns are combined."""
+
+    def __init__(self, stated: Sequence[_Stated]) -> None:
+        patterns: dict[str, bytes] = {}
+        found: dict[str, list[Statement]] = {}
+        keys = normal([each.pattern for each in stated]).split("\n")
+        for key, each in zip(keys, stated, strict=True):
+            patterns.setdefault(key, each.pattern)
+            found.setdefault(key, []).extend(each.statements)
+        self._patterns = PathPatterns(list(patterns.values()))
+        self._statements = [_without_overruled(_once(each)) for each in found.values()]
+
+    def statements(self, form: Form) -> list[Statement]:
+        place = self._patterns.choose(form)
+        if place == NO_RULE:
+            return []
+        if place == TOO_COMPLEX:
+            every = (each for statements in self._statements for each in statements)
+            return list(bounded(filter(is_closing, every)))
+        return self._statements[place]
+
+
+def _once(statements: list[Statement]) -> list[Statement]:
+    """The statements of equal patterns, each from the first of the lines that make it."""
+    first: dict[tuple[object, ...], Statement] = {}
+    for each in statements:
+        first.setdefault((each.rule, each.value, each.flags), each)
+    return list(bounded(first.values()))
+
+
+def _without_overruled(statements: list[Statement]) -> list[Statement]:
+    """The statements of equal patterns, without permissions of training beside a prohibition."""
+    bans = [each for each in statements if each.rule.encode() == _BAN]
+    return bans or statements
+
+
+class _EveryPattern:
+    """Lines that count whenever they match. Of lines that state the same, one is returned."""
+
+    def __init__(self, stated: Sequence[_Stated]) -> None:
+        lines: dict[tuple[object, ...], list[tuple[bytes, Statement]]] = {}
+        for each in stated:
+            for statement in each.statements:
+                key = (statement.rule, statement.value, statement.flags)
+                # The closing statements are finitely many; unknown words are not.
+                if key in lines or len(lines) < STATEMENTS or is_closing(statement):
+                    lines.setdefault(key, []).append((each.pattern, statement))
+        self._kinds = [
+            ([statement for _, statement in kind], PathPatterns([pattern for pattern, _ in kind]))
+            for kind in lines.values()
+        ]
+
+    def statements(self, form: Form) -> list[Statement]:
+        found: list[Statement] = []
+        for statements, patterns in self._kinds:
+            place = patterns.choose(form)
+            if place == TOO_COMPLEX:
+                found += filter(is_closing, statements[:1])
+            elif place != NO_RULE:
+                found.append(statements[place])
+        return found
+
+
+#: The statements of a document that has none.
+NO_STATEMENTS = RobotsStatements(parse_clean(b"", DIALECTS["rfc9309"]), "", matching_of("standard"))
