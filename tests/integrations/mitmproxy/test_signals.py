@@ -452,14 +452,38 @@ def test_a_robots_txt_is_no_content(trainer, sites):
 # -- refused before the request -------------------------------------------------------------------
 
 
-def test_a_robots_txt_refuses_the_request(trainers, sites):
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_a_robots_txt_refuses_the_request(trainers, sites, accept):
     robots = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nAllow: /\n"
     site = sites.start("http", robots)
-    got = curl(trainers["proxy"], site.url + "/page")
-    if got.status == 200:
-        pytest.skip("the lines of robots.txt are not read yet")
-    assert site.origin.targets == []
-    problem = json.loads(got.body)
-    assert (problem["line"], problem["reason"]) == (2, "usage-reserved")
-    assert "Content-Signal: search=yes, ai-train=no" in problem["because"]
+    got = curl(trainers["proxy"], site.url + "/page", "-H", f"Accept: {accept}")
+    assert (got.status, "/page" in site.origin.targets) == (403, False)
+    assert "reason=usage-reserved" in got.guard
+    assert "line=2" in got.guard
+    assert 'ai-train=n;s="content-signal";p="robots.txt"' in got.signals
+    because = "ai-train: content-signal (line 2 of robots.txt) says"
+    assert because.encode() in got.body
+    assert b"Content-Signal: search=yes, ai-train=no" in got.body
+    if accept == "application/json":
+        assert json.loads(got.body)["line"] == 2
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_a_tdmrep_file_refuses_the_request(trainers, sites, accept):
+    file = '[{"location": "/page", "tdm-reservation": 1}]'
+    fields = (("Content-Type", "application/json"),)
+    site = sites.start("http", pages={"/.well-known/tdmrep.json": Reply(headers=fields, body=file)})
+    got = curl(trainers["proxy"], site.url + "/page", "-H", f"Accept: {accept}")
+    assert (got.status, "/page" in site.origin.targets) == (403, False)
+    assert 'ai-train=n;s="tdm-reservation";p="tdmrep.json"' in got.signals
+    assert b"ai-train: tdm-reservation (tdmrep.json) says" in got.body
+    assert curl(trainers["proxy"], site.url + "/other").status == 200
+
+
+def test_what_a_robots_txt_permits_is_passed_on(recorder, sites):
+    robots = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nAllow: /\n"
+    site = sites.start("http", robots)
+    got = curl(recorder, site.url + "/page")
+    assert got.status == 200
+    assert 'search=y;s="content-signal";p="robots.txt"' in got.signals
     assert 'ai-train=n;s="content-signal";p="robots.txt"' in got.signals
