@@ -87,6 +87,11 @@ START = {
 }
 
 
+#: How often the short page repeats a text. A page of few tags is read by the tree, which is several
+#: times as fast as the tokenizer: of these texts the short page, too, must have too many for it.
+COUNTS = {"silent metas": 3_200}
+
+
 def page_of(kind: str, count: int) -> bytes:
     repeated = REPEATED[kind]
     text = "".join(repeated.replace("{n}", str(n)) for n in range(count))
@@ -95,7 +100,8 @@ def page_of(kind: str, count: int) -> bytes:
 
 @pytest.mark.parametrize("kind", REPEATED)
 def test_the_time_is_linear(kind, reader):
-    ratio = growth(read, lambda count: page_of(kind, count) + NOINDEX.encode(), 800)
+    count = COUNTS.get(kind, 800)
+    ratio = growth(read, lambda count: page_of(kind, count) + NOINDEX.encode(), count)
 
     assert ratio < LINEAR
 
