@@ -48,6 +48,16 @@ def test_order_of_the_rows_does_not_matter(answered):
     assert {each["id"]: each for each in answers(asked)} == answered
 
 
+def test_row_without_a_moment_is_about_the_time_of_the_table():
+    rule = "unavailable_after: 2026-11-22T00:00:01Z"
+    row = {"input": {"headers": [["X-Robots-Tag", rule]]}, "url": "https://a.test/", "agent": "b"}
+    row |= {"id": "x", "purposes": [], "expect": {}}
+
+    (answer,) = answers([row])
+
+    assert answer["denied"] == []
+
+
 def test_moment_of_a_row_is_its_own(answered):
     """Without `at` a question is about now. Only rows that name a date depend on it."""
     later = [row | {"at": row.get("at", "2027-11-22T00:00:00Z")} for row in rows()]

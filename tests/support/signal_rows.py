@@ -30,7 +30,7 @@ def rows() -> list[Row]:
 
 def answers(questions: Sequence[Row], *options: str) -> list[Row]:
     """The answers of `check --batch`, run as a process of its own."""
-    lines = "".join(json.dumps({"at": CLOCK} | row) + "\n" for row in questions)
+    lines = "".join(json.dumps(_dated(row)) + "\n" for row in questions)
     done = subprocess.run(
         [COMMAND, "check", "--batch", "-", *options],
         input=lines,
@@ -43,6 +43,11 @@ def answers(questions: Sequence[Row], *options: str) -> list[Row]:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["id"] for each in found] == [row["id"] for row in questions]
     return found
+
+
+def _dated(row: Row) -> Row:
+    """The row as it is if it belongs to the table; otherwise a question about the same time."""
+    return row if "expect" in row else {"at": CLOCK} | row
 
 
 def disagreements(expect: Row, answer: Row) -> dict[str, tuple[Any, Any]]:

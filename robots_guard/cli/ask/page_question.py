@@ -7,14 +7,15 @@
 
 A question brings all that the site says: robots.txt, /.well-known/tdmrep.json, header fields and
 page. Nothing is fetched and nothing recorded. A row of a table of conformance tests is a question
-as it is: its other keys (`signal`, `where`, `expect`, `clause`, `spec_example`) are ignored.
+as it is: its other keys (`signal`, `where`, `expect`, `clause`, `spec_example`) are ignored, and
+without `at` a row with `expect` is about the time for which the table was made.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -39,6 +40,8 @@ TDMREP = "/.well-known/tdmrep.json"
 
 #: Keys of a row of a conformance table that are no part of the question.
 IGNORED = frozenset(("signal", "where", "expect", "clause", "spec_example"))
+#: The time of a row that has an `expect` and no `at`: its table was made for this moment.
+TABLE_TIME = datetime(2026, 11, 22, tzinfo=UTC)
 _ROBOTS_RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROBOTS))
 
 
@@ -88,6 +91,8 @@ def read_page_question(values: dict[str, Any]) -> PageQuestion:
     if isinstance(values["input"], dict):
         _refuse_unknown(values["input"], PageInput, ignored=frozenset(), prefix="input.")
     ask = msgspec.convert(values, PageQuestion)
+    if ask.at is None and "expect" in values:
+        ask.at = TABLE_TIME
     sentence = objection(ask.url)
     if sentence is not None:
         raise InvalidPageQuestion(f"url: {sentence}")
