@@ -89,14 +89,27 @@ def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True
     )
 
 
+def may_be_html(content_type: str) -> bool:
+    """Whether a body of this Content-Type can be a page: its type is HTML, or not known."""
+    types = _types(content_type)
+    return HTML in types or XHTML in types or not _is_typed(types)
+
+
 def _html_type(body: bytes, content_type: str) -> str:
     """Return the type of HTML that a body has; empty if it is not HTML."""
-    types = [each.lower() for each in _ESSENCE.findall(content_type)]
+    types = _types(content_type)
     for known in (XHTML, HTML):
         if known in types:
             return known
-    is_typed = any(each not in _UNKNOWN for each in types)
-    return HTML if not is_typed and _START.match(body) else ""
+    return HTML if not _is_typed(types) and _START.match(body) else ""
+
+
+def _types(content_type: str) -> list[str]:
+    return [each.lower() for each in _ESSENCE.findall(content_type)]
+
+
+def _is_typed(types: list[str]) -> bool:
+    return any(each not in _UNKNOWN for each in types)
 
 
 def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:
