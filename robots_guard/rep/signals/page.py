@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.charset import documents
-from robots_guard.rep.signals.extent import extent, is_small_tree
+from robots_guard.rep.signals.extent import extent, is_small_tree, text_end
 from robots_guard.rep.signals.lexbor import read_tree, tree_type
 from robots_guard.rep.signals.markup import NO_MARKUP, Element, Markup
 from robots_guard.rep.signals.metas import meta_statements
@@ -16,6 +17,9 @@ from robots_guard.rep.signals.page_links import base_url, followable, has_keywor
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 from robots_guard.rep.signals.tag_reader import read_tags
 from robots_guard.rep.signals.tags import Tokenizer
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
 
 HTML = "text/html"
 XHTML = "application/xhtml+xml"
@@ -124,14 +128,25 @@ def _html_markup(document: bytes) -> Markup:
     if not end:
         return NO_MARKUP
     tree_of = tree_type()
-    is_cut = end < len(document)
-    part = document[:end] if is_cut else document
     found = None
-    if tree_of is not None and is_small_tree(part):
-        found = read_tree(tree_of, part, is_cut=is_cut)
-    elif is_cut:
-        found = read_tags(part, is_cut=True)
+    if tree_of is not None and is_small_tree(document[:end]):
+        found = _tree_markup(tree_of, document, end)
+    elif end < len(document):
+        found = read_tags(document[:end], is_cut=True)
     return found or read_tags(document)
+
+
+def _tree_markup(tree_of: type[LexborHTMLParser], document: bytes, end: int) -> Markup | None:
+    """Return the markup of the first part of a document that a tree shows to end between tags; None
+    if a tree of none of them is small."""
+    for length in dict.fromkeys((end, text_end(document, end), len(document))):
+        part = document[:length]
+        if not is_small_tree(part):
+            return None
+        found = read_tree(tree_of, part, is_cut=length < len(document))
+        if found is not None:
+            return found
+    return None
 
 
 def _statements(markups: Sequence[Markup], url: str) -> Iterator[Statement]:
