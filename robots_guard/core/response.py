@@ -12,16 +12,15 @@ import msgspec
 
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import Use
-from robots_guard.core.uses import Uses, read_uses, refusal_of
+from robots_guard.core.uses import Uses, UseState, read_uses, refusal_of
 from robots_guard.core.verdict import Action, Terms, Verdict, refused_by_signal
+from robots_guard.rep.html.page import may_be_html
 from robots_guard.rep.signals.statement import Statement
 
 #: The statuses of responses with content that could be used. What others state is only recorded.
 _NOT_MODIFIED = 304
 _PAYMENT_REQUIRED = 402
 _ASKS_FOR_LICENCE = (401, 402, 403, 503)
-_HTML = frozenset(("text/html", "application/xhtml+xml"))
-_UNKNOWN = frozenset(("*/*", "unknown/unknown", "application/unknown"))  # browsers sniff these
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +44,8 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content_type(self) -> str:
-        """The values of Content-Type, joined if there are several, because a client can take any."""
-        values = [value for name, value in self.headers if name.lower() == "content-type"]
+        """The values of all Content-Type lines: consumers disagree on which of several counts."""
+        values = (value for name, value in self.headers if name.strip().lower() == "content-type")
         return ", ".join(values)
 
     @property
@@ -57,9 +56,7 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.method == "HEAD" or not 200 <= self.status < 300:
             return False
-        types = {part.partition(";")[0].strip().lower() for part in self.content_type.split(",")}
-        known = {each for each in types if "/" in each} - _UNKNOWN
-        return not known or not _HTML.isdisjoint(known)
+        return may_be_html(self.content_type)
 
 
 def needs_page(head: ResponseHead, terms: Terms) -> bool:
@@ -110,7 +107,9 @@ def judge_response(
         return verdict
     if not terms.enforces_signals:
         return msgspec.structs.replace(verdict, relaxed=f"signals={terms.signals}")
-    if terms.noindex_action == "follow-only" and _is_for_links_only(uses, terms):
+    if terms.noindex_action == "follow-only" and _is_for_links_only(
+        uses, terms, is_complete=is_complete
+    ):
         return msgspec.structs.replace(verdict, is_follow_only=True, detail=refusal.detail)
     return refused_by_signal(verdict, refusal, uses)
 
@@ -131,10 +130,19 @@ def _payment(verdict: Verdict, terms: Terms, *, pays: bool) -> Verdict:
     return msgspec.structs.replace(asked, action=Action.DROP)
 
 
-def _is_for_links_only(uses: Uses, terms: Terms) -> bool:
+def _is_for_links_only(uses: Uses, terms: Terms, *, is_complete: bool) -> bool:
     """Whether `noindex` alone refuses the page, so that its links may still be used."""
     if uses.states[Use.FOLLOW] == "deny":
         return False
     denied = set(terms.declared) & set(uses.denied)
     rules = {each.statement.rule for each in uses.evidence if not denied.isdisjoint(each.denies)}
-    return rules == {"noindex"}
+    return rules == {"noindex"} and not _is_refused_otherwise(uses, terms, is_complete=is_complete)
+
+
+def _is_refused_otherwise(uses: Uses, terms: Terms, *, is_complete: bool) -> bool:
+    """Whether a page would be refused if the denied uses were permitted: by the level of use, or by
+    silence about another purpose."""
+    permitted = dict.fromkeys(uses.denied, UseState.ALLOW)
+    evidence = tuple(msgspec.structs.replace(each, denies=()) for each in uses.evidence)
+    others = msgspec.structs.replace(uses, states={**uses.states, **permitted}, evidence=evidence)
+    return refusal_of(others, terms, is_complete=is_complete) is not None

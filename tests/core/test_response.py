@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead, judge_response, needs_page, reads_page
 from robots_guard.core.verdict import Action, Terms
 from robots_guard.rep.dialect import dialect
+from robots_guard.rep.html.page import read_page
 from robots_guard.rep.paths import matching
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
@@ -22,6 +25,10 @@ PRICE = Statement(
 )
 LICENSE = Statement(
     signal=Signal.PAYMENT, place=Place.HEADER, rule="license-required", raw="License"
+)
+
+USE = Statement(
+    signal=Signal.CONTENT_SIGNAL, place=Place.HEADER, rule="use", value="reference", raw="use"
 )
 
 
@@ -70,6 +77,17 @@ def test_a_noindex_page_may_be_used_for_its_links():
     assert verdict.action is Action.PASS
     assert verdict.is_follow_only
     assert judge(NONE, **settings).action is Action.DROP
+
+
+@pytest.mark.parametrize(
+    ("others", "settings"),
+    [
+        ([USE], {"purposes": "search"}),
+        ([], {"purposes": "search,archive", "on_unknown": "deny"}),
+    ],
+)
+def test_a_page_that_more_than_noindex_refuses_is_not_used_for_its_links(others, settings):
+    assert judge(NOINDEX, *others, noindex_action="follow-only", **settings).action is Action.DROP
 
 
 @pytest.mark.parametrize(
@@ -135,3 +153,32 @@ def test_any_type_that_a_client_can_take_counts(types, expected):
 )
 def test_a_page_is_read_for_the_record_only_if_the_operator_asks_for_it(settings, expected):
     assert reads_page(ResponseHead(status=200), terms(**settings)) is expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["text/html charset=utf-8"],
+        ["text/html,text/html"],
+        ["text/plain, text/html"],
+        ["text/plain", "text/html"],
+        ["*/*"],
+        ["application/unknown"],
+        ["html"],
+        ["application/xhtml+xml;charset=x"],
+    ],
+)
+def test_every_page_that_is_read_must_be_waited_for(values):
+    head = ResponseHead(status=200, headers=[("Content-Type", value) for value in values])
+    page = read_page(b'<meta name="robots" content="none">', head.content_type, "https://a.test/")
+
+    assert page.statements
+    assert needs_page(head, terms(purposes="search"))
+
+
+@given(st.lists(st.text("texthmlaplicon/xhtml+plain*unkw;,= ", max_size=30), max_size=3))
+def test_no_page_states_anything_that_is_not_waited_for(values):
+    head = ResponseHead(status=200, headers=[("Content-Type", value) for value in values])
+    page = read_page(b'<meta name="robots" content="none">', head.content_type, "https://a.test/")
+
+    assert needs_page(head, terms(purposes="search")) is bool(page.statements)

@@ -29,6 +29,7 @@ from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.rep.signals.statement import RAW_CAP, Place, Statement
+from robots_guard.rep.signals.tdmrep import RESERVATION
 
 FORMAT = "robots_guard-bundle-1"
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
@@ -230,12 +231,16 @@ def _policy(record: Record, origin: Origin, body: bytes, now: float) -> Policy:
 
 
 def _reservations(record: Record, now: float) -> Reservations | None:
-    """The entry of the origin's tdmrep.json on which the decision is based, as it was recorded."""
-    items = record.evidence or []
-    entries = dict.fromkeys(item.raw for item in items if item.where == Place.TDMREP_FILE)
-    if not entries:
+    """What the origin's tdmrep.json stated about the target, as it was read.
+
+    The recorded texts are cut, so the file is made of the values.
+    """
+    items = [item for item in record.evidence or [] if item.where == Place.TDMREP_FILE]
+    values = {item.value for item in items if item.rule == RESERVATION and item.value in (0, 1)}
+    if not values:
         return None
-    body = f"[{','.join(entries)}]".encode()
+    entry = {"location": "/", RESERVATION: int(max(values))}
+    body = msgspec.json.encode([entry])
     return Reservations(sought_at=now, status=200, fetched_at=now, body=body)
 
 

@@ -23,6 +23,11 @@ _SILENT_META = re.compile(
     rb"<meta(?:[\t\n\f\r ]++(?:property|itemprop|charset|content|id|class|lang)[\t\n\f\r ]*+="
     rb"[\t\n\f\r ]*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\t\n\f\r \"'<>=`]++))++[\t\n\f\r ]*+/?>"
 )
+#: The end of what can show a META that is none.
+_TEXT_END = re.compile(
+    rb"</(?:script|style|textarea|title|template|iframe|xmp|noembed|noframes)[\t\n\f\r ]*+>|-->",
+    re.IGNORECASE,
+)
 
 
 def extent(document: bytes) -> int:
@@ -34,6 +39,13 @@ def extent(document: bytes) -> int:
     if text.rfind(b"license") >= 0:
         end = max(end, _license_end(text))
     return end
+
+
+def text_end(document: bytes, begin: int) -> int:
+    """Return where an element or comment that holds text, such as a script, may end after a place;
+    the length of the document if nothing does."""
+    found = _TEXT_END.search(document, begin)
+    return found.end() if found else len(document)
 
 
 def is_small_tree(document: bytes) -> bool:

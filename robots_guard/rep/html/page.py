@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from robots_guard.rep.html.charset import documents
-from robots_guard.rep.html.limits import extent, is_small_tree
+from robots_guard.rep.html.limits import extent, is_small_tree, text_end
 from robots_guard.rep.html.links import (
     absolute_url,
     base_url,
@@ -22,6 +23,9 @@ from robots_guard.rep.html.tokenizer import Tokenizer
 from robots_guard.rep.html.tree_reader import read_tree, tree_type
 from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
 
 HTML = "text/html"
 XHTML = "application/xhtml+xml"
@@ -113,14 +117,27 @@ def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True
     )
 
 
+def may_be_html(content_type: str) -> bool:
+    """Whether a body of this Content-Type can be a page: its type is HTML, or not known."""
+    types = _types(content_type)
+    return HTML in types or XHTML in types or not _is_typed(types)
+
+
 def _html_type(body: bytes, content_type: str) -> str:
     """Return the type of HTML that a body has; empty if it is not HTML."""
-    types = [each.lower() for each in _ESSENCE.findall(content_type)]
+    types = _types(content_type)
     for known in (XHTML, HTML):
         if known in types:
             return known
-    is_typed = any(each not in _UNKNOWN for each in types)
-    return HTML if not is_typed and _START.match(body) else ""
+    return HTML if not _is_typed(types) and _START.match(body) else ""
+
+
+def _types(content_type: str) -> list[str]:
+    return [each.lower() for each in _ESSENCE.findall(content_type)]
+
+
+def _is_typed(types: list[str]) -> bool:
+    return any(each not in _UNKNOWN for each in types)
 
 
 def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:
@@ -135,14 +152,25 @@ def _html_markup(document: bytes) -> Markup:
     if not end:
         return NO_MARKUP
     tree_of = tree_type()
-    is_cut = end < len(document)
-    part = document[:end] if is_cut else document
     found = None
-    if tree_of is not None and is_small_tree(part):
-        found = read_tree(tree_of, part, is_cut=is_cut)
-    elif is_cut:
-        found = read_tags(part, is_cut=True)
+    if tree_of is not None and is_small_tree(document[:end]):
+        found = _tree_markup(tree_of, document, end)
+    elif end < len(document):
+        found = read_tags(document[:end], is_cut=True)
     return found or read_tags(document)
+
+
+def _tree_markup(tree_of: type[LexborHTMLParser], document: bytes, end: int) -> Markup | None:
+    """Return the markup of the first part of a document that a tree shows to end between tags; None
+    if a tree of none of them is small."""
+    for length in dict.fromkeys((end, text_end(document, end), len(document))):
+        part = document[:length]
+        if not is_small_tree(part):
+            return None
+        found = read_tree(tree_of, part, is_cut=length < len(document))
+        if found is not None:
+            return found
+    return None
 
 
 def _statements(markups: Sequence[Markup], url: str) -> Iterator[Statement]:

@@ -6,6 +6,7 @@ for every crawler.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from robots_guard.rep.signals.statement import Flag, Signal, Statement
 
 STATEMENTS = 1_000
+RECORDED = 100  # statements of each signal that is only recorded: licences have long addresses
 
 _RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROBOTS))
 _PERMISSIONS = frozenset(
@@ -58,13 +60,14 @@ def is_closing(statement: Statement) -> bool:
 
 
 def bounded(statements: Iterable[Statement], limit: int = STATEMENTS) -> tuple[Statement, ...]:
-    """The statements, each once; of more than `limit`, those that close something.
+    """The statements, each once; of more than `limit`, those that close something. Of a signal that
+    is only recorded, the first RECORDED are kept.
 
     Closing statements after the limit are merged: one remains for each signal and rule, the
     strictest, for every crawler. The last statement then says that the others were left out.
     """
     kept: dict[tuple[object, ...], Statement] = {}
-    rest = iter(statements)
+    rest = _without_surplus(statements)
     for statement in rest:
         kept.setdefault(_identity(statement), statement)
         if len(kept) > limit:
@@ -81,6 +84,17 @@ def bounded(statements: Iterable[Statement], limit: int = STATEMENTS) -> tuple[S
     )
     # The statement that exceeded the limit is kept: it is one of `kept`.
     return (*kept.values(), *merged, marker)
+
+
+def _without_surplus(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements, but of each signal that is only recorded the first ones."""
+    counts: Counter[Signal] = Counter()
+    for statement in statements:
+        if statement.signal in _RECORDED:
+            counts[statement.signal] += 1
+            if counts[statement.signal] > RECORDED:
+                continue
+        yield statement
 
 
 def _identity(statement: Statement) -> tuple[object, ...]:
@@ -100,7 +114,9 @@ def _merged(statements: Iterator[Statement]) -> list[Statement]:
             continue
         value = statement.value
         is_number = isinstance(value, int | float) and value is not True
-        key = (statement.signal, statement.place, statement.rule, None if is_number else value)
+        # The first price is the one that counts, and there are any number of others.
+        has_any_value = is_number or statement.signal is Signal.PAYMENT
+        key = (statement.signal, statement.place, statement.rule, None if has_any_value else value)
         found = strictest.get(key)
         if found is None or (is_number and value < found.value):  # type: ignore[operator]
             flags = dict.fromkeys((*statement.flags, Flag.MALFORMED))

@@ -31,6 +31,8 @@ LICENSE_STATUSES = frozenset((401, 402, 403, 503))
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _LICENSE_SCHEME = re.compile(r"(?:\A|,)\s*+license(?![^\s,])", re.IGNORECASE)
 
+_OWS = " \t\r\n"  # around a field value, also of a field line that was folded
+
 Header = tuple[str, str]
 
 
@@ -42,11 +44,13 @@ def header_statements(
     `headers` are names and values in their order, with field lines kept apart. `url` is the URL of
     the response, which relative licence links refer to.
     """
-    found = [header for header in headers if header[0].lower() in FIELDS]
+    # RFC 9112 section 5.1: blanks before the colon are removed from a response.
+    found = [header for header in headers if header[0].strip().lower() in FIELDS]
     if not found:
         return ()
     lines: dict[str, list[Header]] = {}
-    for name, value in found:
+    for written, value in found:
+        name = written.strip()
         lines.setdefault(name.lower(), []).append((name, _encodable(value)))
     return bounded(_statements(lines, status, url))
 
@@ -80,7 +84,7 @@ def _text(*headers: Header) -> str:
 
 def _joined(headers: Sequence[Header]) -> str:
     """The value of a structured field. An empty line is no member (RFC 9110 section 5.6.1)."""
-    return ", ".join(value for _, value in headers if value.strip())
+    return ", ".join(value.strip(_OWS) for _, value in headers if value.strip())
 
 
 def _x_robots_tag(headers: Sequence[Header]) -> Iterator[Statement]:
@@ -91,7 +95,7 @@ def _x_robots_tag(headers: Sequence[Header]) -> Iterator[Statement]:
 
 
 def _robots_tag(headers: Sequence[Header]) -> Iterable[Statement]:
-    return robots_tag.read((value for _, value in headers), _text(*headers))
+    return robots_tag.read((value.strip(_OWS) for _, value in headers), _text(*headers))
 
 
 def _content_usage(headers: Sequence[Header]) -> Iterable[Statement]:

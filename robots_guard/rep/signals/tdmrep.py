@@ -31,6 +31,7 @@ from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Sta
 RESERVATION = "tdm-reservation"
 POLICY = "tdm-policy"
 URL_CAP = 2_048  # characters of a policy's URL
+_MEMBERS = ("location", RESERVATION, POLICY)  # of an entry of the file
 
 _SEPARATORS = re.compile(r"[\s,;\"']+")
 _ONES = frozenset(("1", "1.0", "01", "+1"))
@@ -112,7 +113,8 @@ class _Location(NamedTuple):
 
     pattern: bytes
     reading: ReservationValue
-    source: dict[str, Any]
+    policy: Any
+    raw: str
 
 
 class TdmFile:
@@ -170,12 +172,11 @@ class TdmFile:
         entry = self._entries[place]
         statements = [self._statement(place, reading or entry.reading)]
         if entry.reading.value == 1:
-            statements += _policies((entry.source.get(POLICY),), Place.TDMREP_FILE)
+            statements += _policies((entry.policy,), Place.TDMREP_FILE)
         return statements
 
     def _statement(self, place: int, reading: ReservationValue) -> Statement:
-        raw = json.dumps(self._entries[place].source)
-        return _statement(reading, Place.TDMREP_FILE, raw)
+        return _statement(reading, Place.TDMREP_FILE, self._entries[place].raw)
 
 
 def _reserves(statement: Statement) -> bool:
@@ -188,17 +189,28 @@ _UNREADABLE = ReservationValue("", (Flag.MALFORMED,))
 def read_file(body: bytes) -> TdmFile:
     """Read a tdmrep.json. Never raises.
 
-    An object in place of the array, as some tools write it, can reserve rights only.
+    An object in place of the array, as some tools write it, can reserve rights only, and so can a
+    file that is not quite JSON.
     """
     try:
-        content = json.loads(body, object_pairs_hook=_object)
+        content, is_json = _parsed(body)
     except (ValueError, RecursionError):
         return TdmFile((), is_malformed=True)
     if isinstance(content, list):
-        return _file_of(content)
+        return _file_of(content, is_json=is_json)
     if isinstance(content, dict):
         return _file_of_object(content)
     return TdmFile((), is_malformed=True)
+
+
+def _parsed(body: bytes) -> tuple[Any, bool]:
+    """The content of the file, and whether it is valid JSON: a file with control characters or
+    bytes that are not UTF-8 in its texts is read too. Raises ValueError, RecursionError."""
+    try:
+        return json.loads(body, object_pairs_hook=_object), True
+    except ValueError:
+        text = body.decode("utf-8-sig", "replace")
+        return json.loads(text, object_pairs_hook=_object, strict=False), False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -232,9 +244,11 @@ def _read_value(value: Any) -> ReservationValue:
     return _UNREADABLE
 
 
-def _file_of(content: list[Any]) -> TdmFile:
+def _file_of(content: list[Any], *, is_json: bool) -> TdmFile:
     entries = [entry for each in content if (entry := _entry_of(each)) is not None]
-    return TdmFile(entries, is_malformed=len(entries) < len(content))
+    if not is_json:
+        entries = [entry._replace(reading=_lenient(entry.reading)) for entry in entries]
+    return TdmFile(entries, is_malformed=len(entries) < len(content) or not is_json)
 
 
 def _entry_of(source: Any) -> _Location | None:
@@ -245,7 +259,17 @@ def _entry_of(source: Any) -> _Location | None:
     if not isinstance(location, str) or not location.strip():
         return None
     reading = _read_value(source.get(RESERVATION))
-    return _Location(_pattern(location.strip()), reading, source)
+    return _Location(_pattern(location.strip()), reading, source.get(POLICY), _raw(source))
+
+
+def _raw(source: dict[str, Any]) -> str:
+    """The text of an entry: its members that TDMRep defines, unless they are objects or arrays.
+
+    The others may be deeper than can be written.
+    """
+    members = {name: source[name] for name in _MEMBERS if name in source}
+    plain = {name: each for name, each in members.items() if not isinstance(each, dict | list)}
+    return json.dumps(plain)[:RAW_CAP]
 
 
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")

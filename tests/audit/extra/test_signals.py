@@ -209,8 +209,18 @@ def test_a_lapse_since_the_decision_is_reported(tmp_path):
     assert "unavailable_after" in caveat
 
 
-def test_a_reservation_is_judged_again_by_its_recorded_entry(tmp_path):
-    entry = b'[{"location": "/", "tdm-reservation": 1}]'
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'[{"location": "/", "tdm-reservation": 1}]',
+        b'[{"location": "/", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}]',
+        b'[{"location": "/", "tdm-reservation": 1}, 5]',
+        b'[{"location": "/page", "x": 1}, {"location": "/", "tdm-reservation": 1}]',
+        b'[{"location": "/%b", "tdm-reservation": 1}]' % (b"*" * 900),
+        b'{"tdm-reservation": "1"}',
+    ],
+)
+def test_a_reservation_is_judged_again_as_it_was_recorded(tmp_path, entry):
     site = policy("https://a.test/")
     reserved = Reservations(sought_at=AT, status=200, fetched_at=AT, body=entry)
     site = msgspec.structs.replace(site, reservations=reserved)

@@ -300,3 +300,20 @@ def test_no_meta_is_lost_by_what_stands_before_it(html):
     page = read_page(html.encode() + NOINDEX.encode(), HTML, URL)
 
     assert not is_seen or any(each.rule == "noindex" for each in page.statements)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>show('{}')</script>",
+        "<textarea>{}</textarea>",
+        "<template>{}</template>",
+        "<!-- {} -->",
+        "<title>{}</title>",
+    ],
+)
+@pytest.mark.parametrize("before", ["<svg><title>a</title></svg>", "<select></select>"])
+def test_a_tree_tells_text_from_tags_wherever_the_page_goes_on(before, text):
+    page, _ = read(before + text.replace("{}", NOINDEX) + "<p>more" * 2 * TREE_TAGS)
+
+    assert page.statements == ()

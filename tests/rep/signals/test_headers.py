@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
+from robots_guard.rep.signals.bounds import RECORDED, STATEMENTS, is_closing
 from robots_guard.rep.signals.headers import FIELDS, header_statements
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal
 
@@ -273,3 +273,27 @@ def test_the_number_of_statements_is_limited():
 )
 def test_the_time_is_linear(make):
     assert growth(lambda headers: header_statements(headers, 401, URL), make, 1_500) < LINEAR
+
+
+@pytest.mark.parametrize("name", ["X-Robots-Tag ", "x-robots-tag\t", " X-ROBOTS-TAG"])
+def test_blanks_around_a_name_do_not_hide_its_field(name):
+    assert found((name, "noindex")) == [("x-robots-tag", "*", "noindex", True)]
+
+
+@pytest.mark.parametrize("value", ["\t*;noindex\t", "\r\n\t*;noindex", " *;noindex \t "])
+def test_blanks_around_a_value_do_not_make_it_malformed(value):
+    assert found(("Robots-Tag", value)) == [("robots-tag", "*", "noindex", True)]
+
+
+def test_the_number_of_prices_is_limited():
+    prices = [("crawler-price", f"USD {number}") for number in range(10 * STATEMENTS)]
+
+    assert len(found(*prices)) <= STATEMENTS + 10
+
+
+def test_the_number_of_licences_is_limited_more():
+    links = [("Link", f"</{number}>; rel=license") for number in range(STATEMENTS)]
+    statements = found(*links, ("X-Robots-Tag", "noindex"))
+
+    assert len(statements) <= RECORDED + 10
+    assert ("x-robots-tag", "*", "noindex", True) in statements

@@ -225,3 +225,23 @@ def test_a_later_entry_withdraws_no_reservation(reservations, more):
 )
 def test_the_time_is_linear(make):
     assert growth(lambda body: read_file(body).statements("/" + "a" * 500), make, 300) < LINEAR
+
+
+def test_an_entry_may_be_as_deep_as_can_be_read():
+    deep = "[" * 600 + "]" * 600
+    file = read_file(f'[{{"location": "/", "tdm-reservation": 1, "x": {deep}}}]'.encode())
+
+    def deeper(levels):
+        return deeper(levels - 1) if levels else file.statements("/a")
+
+    assert [each.value for each in deeper(500)] == [1]
+
+
+@pytest.mark.parametrize("note", [b"\x1b", b"\xe9", b"a\nb"])
+@pytest.mark.parametrize(("value", "read"), [(b"1", 1), (b"0", "")])
+def test_a_file_that_is_not_quite_json_can_reserve_only(note, value, read):
+    file = read_file(b'[{"location": "/", "tdm-reservation": %b, "note": "%b"}]' % (value, note))
+    statements = file.statements("/a")
+
+    assert [each.value for each in statements] == ["", read]
+    assert {flag for each in statements for flag in each.flags} >= {MALFORMED, LENIENT}
