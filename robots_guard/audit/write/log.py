@@ -231,7 +231,7 @@ class FileAuditLog:
             raise AuditLogError(f"evidence: {error.strerror or error}") from error
 
     def _keep_signals(self, decision: Decision) -> None:
-        """Write what a response states to the evidence, before it is recorded."""
+        """Write the record of a response to the evidence, before it is written to the audit log."""
         if self._evidence is None:
             return
         identity = self._open_writer().identity
@@ -312,7 +312,7 @@ os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def states_something_itself(decision: Decision) -> bool:
-    """Whether a response, and not only the policy of its origin, states something."""
+    """Whether the response itself states something, and not only the policy of its origin."""
     uses = decision.verdict.uses
     return uses is not None and any(
         each.statement.place in (Place.HEADER, Place.PAGE) for each in uses.evidence
