@@ -3,8 +3,8 @@
 A parser that builds a tree compares the attributes of a tag with each other, walks up the open
 elements, and repeats unclosed formatting elements in each paragraph. The time and memory for this
 grow with the square of the number of tags or attributes (measured with lexbor 2.5: 24 KB become
-540 MB). So such a parser gets only documents with few tags, and only the part up to the last META.
-Most pages have their METAs in the head.
+540 MB). So such a parser gets only documents with few tags, and only the part that can contain
+statements. Of most pages that is the head.
 """
 
 from __future__ import annotations
