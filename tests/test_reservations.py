@@ -1,5 +1,5 @@
-"""Reservations: the guard seeks a site's /.well-known/tdmrep.json with its robots.txt, and as it
-permits."""
+"""Reservations: the guard fetches a site's /.well-known/tdmrep.json after its robots.txt, if that
+permits it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_both_files_are_fetched_once_and_kept_together(build, shared):
     ],
     ids=str,
 )
-async def test_they_are_not_sought_where_no_purpose_needs_them(build, terms):
+async def test_they_are_not_fetched_if_no_purpose_needs_them(build, terms):
     guard = build({ROBOTS: RULES, TDMREP: RESERVED}, terms=terms)
 
     assert (await guard.check(ask())).policy.reservations is None
@@ -110,7 +110,7 @@ async def test_a_reserved_page_is_refused_before_it_is_requested(build, terms, a
 
 
 async def test_reservations_do_not_keep_the_guard_from_asking_again(build):
-    """They are about mining the site's pages, not about finding out what it reserves."""
+    """Reservations are about the use of pages, not about the request for a tdmrep.json."""
     everything = b'[{"location": "/", "tdm-reservation": 1}]'
     all_reserved = Fetched(status=200, body=everything, tls_verified=True)
     guard = build({ROBOTS: RULES, TDMREP: all_reserved})
@@ -181,7 +181,7 @@ async def test_two_processes_that_both_lack_them_fetch_them_once(build, monkeypa
 
 
 async def test_a_process_without_the_need_leaves_them_out_of_date(build, monkeypatch, tmp_path):
-    """Its renewal keeps the last answer, and the next process that needs them seeks them again."""
+    """Its renewal keeps the last answer, and the next process that needs them fetches them again."""
     needy = build({ROBOTS: RULES, TDMREP: RESERVED}, shared=True)
     await needy.check(ask())
     monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: False))
@@ -311,7 +311,7 @@ async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_require
 
 
 # `_checks` is replaced, because nothing that a site sends makes a check fail.
-async def test_an_internal_error_stops_the_request_and_spoils_nothing(build, monkeypatch):
+async def test_an_internal_error_stops_the_request_but_keeps_the_document(build, monkeypatch):
     guard = build({ROBOTS: RULES, TDMREP: RESERVED})
     monkeypatch.setattr(guard._checks, "run_under", lambda *_: 1 / 0)
     held = await guard.policy(A)

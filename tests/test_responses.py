@@ -52,7 +52,7 @@ async def test_what_a_robots_txt_reserves_is_refused_before_the_request(line, re
         assert (decision.verdict.rule.line, decision.verdict.rule.text) == (2, line.decode())
 
 
-async def test_a_signal_opens_nothing():
+async def test_a_signal_permits_no_disallowed_request():
     body = b"User-agent: *\nDisallow: /\nContent-Signal: search=yes"
     decision = await ask(guard_for(body, purposes="search"))
     assert decision.verdict.reason is Reason.DISALLOWED
@@ -115,9 +115,9 @@ async def test_what_the_policy_states_is_part_of_the_evidence():
     assert decision.verdict.uses.states["search"] == "allow"
 
 
-def test_silence_is_refused_only_when_all_is_read():
+def test_silence_is_refused_only_when_everything_has_been_read():
     guard = guard_for(purposes="search", on_unknown="deny")
-    assert decide(guard, SILENT, is_complete=False) is None
+    assert decide(guard, SILENT, is_final=False) is None
     assert decide(guard, SILENT).verdict.reason is Reason.USAGE_RESERVED
 
 

@@ -144,7 +144,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
-    """What a response, and the policy of its origin, state about the use of its content."""
+    """A decision on a response, with what the response and the policy of its origin state."""
 
     id: str
     request: str | None = None  # the id of the decision on the request
@@ -205,7 +205,7 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     """One hop of fetching a robots.txt or tdmrep.json."""
 
-    origin: str  # that the file is for
+    origin: str  # the origin whose file is fetched
     file: str = "robots.txt"
     url: str
     via: str
@@ -425,7 +425,7 @@ def _signal_fields(uses: Uses) -> dict[str, Any]:
 
 
 def _stated(uses: Uses) -> dict[str, str]:
-    """The uses that are denied or allowed."""
+    """The uses that are denied or allowed, without the unknown ones."""
     return {use: state.value for use, state in uses.states.items() if state is not UseState.UNKNOWN}
 
 

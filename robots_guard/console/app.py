@@ -355,7 +355,7 @@ class Console:
 
 
 def _case(search: Any, identity: str) -> Case | ResponseCase | None:
-    """The decision with this id: on a request, or on a response."""
+    """The case of the decision with this id, on a request or a response."""
     return case_of(search, identity) or response_case_of(search, identity)
 
 

@@ -2,8 +2,8 @@
 
 Decoding never executes code (no pickle).
 A document's body is packed separately, so that a store keeps it once, under its SHA-256, however
-many origins serve it. Reservations are short and each origin's own, so their body is packed inside
-the policy. The bytes that a store returns are untrusted. Bytes that do not decode to a
+many origins serve it. Reservations are short and differ between origins, so their body is packed
+inside the policy. The bytes that a store returns are untrusted. Bytes that do not decode to a
 policy of the requested origin (another version, damage, another origin's policy, a decompression
 bomb, a body with another digest) yield None, like a cache miss.
 """
@@ -28,7 +28,7 @@ MAX_VALUE = 600 * 1024  # bytes of any value from a store, checked before it is 
 class _StoredReservations(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The stored form of reservations."""
 
-    sought_at: float
+    attempted_at: float
     failure: str
     failed_for: str | None
     status: int | None
@@ -169,7 +169,7 @@ def _to_stored_reservations(reservations: Reservations | None) -> _StoredReserva
     if reservations is None:
         return None
     return _StoredReservations(
-        reservations.sought_at,
+        reservations.attempted_at,
         reservations.failure,
         reservations.failed_for,
         reservations.status,
@@ -218,7 +218,7 @@ def _from_stored_reservations(stored: _StoredReservations) -> Reservations | Non
     if body is None:
         return None
     return Reservations(
-        sought_at=stored.sought_at,
+        attempted_at=stored.attempted_at,
         failure=stored.failure,
         failed_for=stored.failed_for,
         status=stored.status,

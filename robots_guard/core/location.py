@@ -1,4 +1,4 @@
-"""Locations: where a redirect response leads to."""
+"""Locations: the URLs that redirects lead to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 sect
 
 
 class UnusableLocation(ValueError):
-    """A Location that must not be followed. The message says why."""
+    """A Location that must not be followed. Its message says why."""
 
 
 def resolve(location: str, url: str) -> tuple[Origin, str]:

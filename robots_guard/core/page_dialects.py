@@ -1,10 +1,10 @@
-"""The documented readings of X-Robots-Tag and META robots, as data.
+"""Page dialects: the documented readings of X-Robots-Tag and META robots, as data.
 
-`union` denies what any operator documents. The other readings are those of one operator or document
-each. Sources: Google's robots meta tag page of 24 March 2026; Bing's webmaster blog of September
-2023 (nocache, noarchive); Yandex's page on meta robots (2026); A. Alikberov, 1996, as published by
-Kollar; Amazon's page on Amazonbot of April 2026; DeviantArt (November 2022) for noai; Mojeek
-(October 2023) for noml; draft-canel-robots-ai-control-00.
+`union` denies whatever one of the documents denies. Each other dialect is the reading of one
+operator or document. Sources: Google's robots meta tag page of 24 March 2026; Bing's webmaster blog
+of September 2023 (nocache, noarchive); Yandex's page on meta robots (2026); A. Alikberov, 1996, as
+published by Kollar; Amazon's page on Amazonbot of April 2026; DeviantArt (November 2022) for noai;
+Mojeek (October 2023) for noml; draft-canel-robots-ai-control-00.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Denials = Mapping[str, tuple[str, ...]]
 class PageDialect(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of the robots rules of a page.
 
-    `denies` has the uses that each rule denies, `images` the same for the images of the page.
-    `lifts` has the rules that a rule cancels wherever they stand.
+    `denies` has the uses that each rule denies, and `images` the same for the images of the page.
+    `lifts` has the other rules that a rule cancels, whether they are in a header field or the page.
     """
 
     denies: Denials
     images: Denials
     lifts: Mapping[str, tuple[str, ...]] = {}
-    noarchive_covers: bool = True  # whether the setting applies, or `denies` has the reading
-    noindex_drops_links: bool = False  # without FOLLOW beside it
+    noarchive_covers: bool = True  # the setting of this name applies to noarchive, not `denies`
+    noindex_drops_links: bool = False  # noindex denies `follow`, unless FOLLOW or ALL is stated
     nocache_replaces_noarchive: bool = False
 
 
-_LETTER: dict[str, tuple[str, ...]] = {
+_COMMON: dict[str, tuple[str, ...]] = {
     "noindex": (SEARCH, SNIPPET, INDEX),
     "nofollow": (FOLLOW,),
     "none": (SEARCH, SNIPPET, INDEX, FOLLOW),
@@ -54,23 +54,23 @@ _AI: dict[str, tuple[str, ...]] = {
 _IMAGES: dict[str, tuple[str, ...]] = {"noimageindex": (SEARCH,)}
 _AI_IMAGES: dict[str, tuple[str, ...]] = {"noimageai": (TRAIN, INPUT)}
 
-UNION = PageDialect(denies=_LETTER | _AI, images=_IMAGES | _AI_IMAGES)
+UNION = PageDialect(denies=_COMMON | _AI, images=_IMAGES | _AI_IMAGES)
 
 PAGE_DIALECTS: dict[str, PageDialect] = {
     "union": UNION,
     # noarchive and nocache are "no longer used" by Google; noai is not among its rules.
     "google": PageDialect(
-        denies=_LETTER | {"noarchive": (), "nocache": ()}, images=_IMAGES, noarchive_covers=False
+        denies=_COMMON | {"noarchive": (), "nocache": ()}, images=_IMAGES, noarchive_covers=False
     ),
     "bing": PageDialect(
-        denies=_LETTER | {"noarchive": (ARCHIVE, INPUT, TRAIN)},
+        denies=_COMMON | {"noarchive": (ARCHIVE, INPUT, TRAIN)},
         images=_IMAGES,
         noarchive_covers=False,
         nocache_replaces_noarchive=True,
     ),
     # "If there is a contradiction, the permission is taken."
     "yandex": PageDialect(
-        denies=_LETTER | {"nosnippet": (SNIPPET,)},
+        denies=_COMMON | {"nosnippet": (SNIPPET,)},
         images=_IMAGES,
         lifts={
             "all": ("noindex", "nofollow", "none", "noarchive"),
@@ -80,10 +80,10 @@ PAGE_DIALECTS: dict[str, PageDialect] = {
         },
         noarchive_covers=False,
     ),
-    # ALL: every other term is ignored. A contradiction is the robot's choice: FOLLOW here, and
-    # NOINDEX, because nothing is said of that one.
+    # ALL cancels every other term. The robot resolves other contradictions: FOLLOW is chosen here,
+    # and NOINDEX, about which the document says nothing.
     "kollar1996": PageDialect(
-        denies=_LETTER | _AI,
+        denies=_COMMON | _AI,
         images=_IMAGES | _AI_IMAGES,
         lifts={"all": ("*",), "follow": ("nofollow",)},
         noindex_drops_links=True,

@@ -70,7 +70,7 @@ def judge_phases(
         return PhaseVerdict(verdict=verdict, phase=Phase.REQUEST, uses=uses)
     has_page = needs_page(head, terms)
     at_headers = stated.policy + stated.headers
-    verdict = judge_response(at_headers, head, agent, terms, now, is_complete=not has_page)
+    verdict = judge_response(at_headers, head, agent, terms, now, is_final=not has_page)
     if verdict.action is not Action.PASS:
         return PhaseVerdict(verdict=verdict, phase=Phase.HEADERS, uses=uses)
     verdict = judge_response(known, head, agent, terms, now, is_incomplete=is_incomplete)

@@ -29,7 +29,7 @@ from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.signals.statement import Statement
 from robots_guard.rep.signals.tdmrep import TdmFile, read_file
 
-READ_SIZE = 25  # bytes of memory for each byte of reservations that are compiled
+COMPILED_SIZE = 25  # bytes of memory per byte of a tdmrep.json, once it is compiled
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,15 +88,16 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What an origin's /.well-known/tdmrep.json said (TDMRep, final report of 2024-05-10). Times
+    """What an origin's /.well-known/tdmrep.json states (TDMRep, final report of 2024-05-10). Times
     are seconds since 1970.
 
-    `failure` says why the last attempt, at `sought_at`, had no usable answer. The rest is then of
-    the last usable answer, if that is recent enough, as with a document in trouble. `failed_for` is
-    the agent to which the failure is limited: another may be permitted what this one is not.
+    `attempted_at` is the time of the last attempt to fetch it, and `failure` says why that attempt
+    had no usable answer. The other fields then describe the last usable answer, if it is recent
+    enough. `failed_for` is the agent that the failure is limited to: the site may permit another
+    agent what it forbids this one.
     """
 
-    sought_at: float
+    attempted_at: float
     failure: str = ""
     failed_for: str | None = None
     status: int | None = None  # of the last usable answer; None: there is none
@@ -112,15 +113,15 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def file(self) -> TdmFile | None:
-        """The entries of the body, compiled when they are first needed; None if there is no
-        file."""
+        """The compiled entries of the body; None if there is no file. The first access compiles
+        them."""
         if self.status is None or not 200 <= self.status < 300:
             return None
         return read_file(self.body)
 
     @property
-    def is_read(self) -> bool:
-        """Whether `file` is compiled."""
+    def is_compiled(self) -> bool:
+        """Whether `file` has been compiled."""
         return "file" in vars(self)
 
     def may_still_hold(self, now: float) -> bool:
@@ -131,7 +132,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored for an origin. At least one of `document` and `trouble` is set.
 
-    `reservations` is None if they were never sought.
+    `reservations` is None if no attempt was made to fetch them.
     """
 
     origin: Origin
@@ -144,7 +145,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Freshness:
         """Whether this policy may be used at `now`, and whether it must be renewed.
 
-        With `needs_reservations`, a policy that lacks them has expired.
+        With `needs_reservations`, a policy that lacks reservations has expired.
         """
         if needs_reservations and self.lacks_reservations:
             return Freshness.EXPIRED
@@ -158,30 +159,32 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacks_reservations(self) -> bool:
-        """Whether no reservations were sought since the document was fetched.
+        """Whether no attempt was made to fetch reservations since the document was fetched.
 
-        They are sought with each document, so not while there is trouble.
+        False while there is trouble, because reservations are only fetched after a document.
         """
         if self.document is None or self.trouble is not None:
             return False
-        return self.reservations is None or self.reservations.sought_at < self.document.fetched_at
+        return (
+            self.reservations is None or self.reservations.attempted_at < self.document.fetched_at
+        )
 
     def reservation_statements(
         self, target: str, matching: str = "standard"
     ) -> tuple[Statement, ...]:
-        """What the reservations state about a target, in the normal forms of a matching profile."""
+        """What the reservations state about a target. `matching` selects its other forms."""
         if self.reservations is None or self.reservations.file is None:
             return ()
         return self.reservations.file.statements(target, matching)
 
     def as_read_by(self, agent: str) -> Policy:
-        """This policy, as a process of `agent` may use it: it lacks reservations that only another
-        agent failed to obtain."""
+        """This policy, as a process of `agent` may use it: it lacks reservations if the attempt to
+        fetch them failed for another agent only."""
         reservations = self.reservations
         if reservations is None or reservations.failed_for in (None, agent):
             return self
-        unsought = msgspec.structs.replace(reservations, sought_at=0.0)
-        return msgspec.structs.replace(self, reservations=unsought)
+        unattempted = msgspec.structs.replace(reservations, attempted_at=0.0)
+        return msgspec.structs.replace(self, reservations=unattempted)
 
     def _document_freshness(self, now: float, dialect: Dialect) -> Freshness:
         if self.document is None:
@@ -261,5 +264,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.document is not None:
             size += len(self.document.body)
         if self.reservations is not None:
-            size += READ_SIZE * len(self.reservations.body)
+            size += COMPILED_SIZE * len(self.reservations.body)
         return size

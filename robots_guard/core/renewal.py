@@ -3,20 +3,29 @@ callers.
 
 It uses no clock, socket or framework. All transitions are in this module:
 
-    begin      -> Fetching      /robots.txt of the origin itself
-    Fetching   -> Fetching      a redirect to a /robots.txt, or one of a /robots.txt within its own
-                                origin: the next hop, at most 5, http and https only, across hosts,
-                                and from a public address to public addresses only
-    Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first,
-                                like a request
-    Fetching   -> Settled       a document, a 304 that renews the stored one, or trouble
-    Fetching   -> Permitting    a document or 304, and reservations are to be sought
-    Redirected -> Fetching      that origin's rules allow the page: the next hop
-    Redirected -> Settled       they forbid it, or cannot be fetched: trouble
-    Permitting -> Obtaining     the new document allows /.well-known/tdmrep.json: the next hop
-    Permitting -> Settled       it does not, or the origin's turn comes too late: no reservations
-    Obtaining  -> Permitting    a redirect within the origin, at most 5
-    Obtaining  -> Settled       the reservations, or why they cannot be obtained
+    begin -> Fetching
+        /robots.txt of the origin itself
+    Fetching -> Fetching
+        a redirect to a /robots.txt, or one of a /robots.txt within its own origin: the next hop.
+        At most 5, http and https only, across hosts, and from a public address only to public ones
+    Fetching -> Redirected
+        a redirect to any other page of another origin: it is judged first, like a request
+    Fetching -> Settled
+        a document, a 304 that renews the stored one, or trouble
+    Fetching -> JudgingReservations
+        a document or a 304, if the renewal includes reservations
+    Redirected -> Fetching
+        that origin's rules allow the page: the next hop
+    Redirected -> Settled
+        they forbid it, or cannot be fetched: trouble
+    JudgingReservations -> FetchingReservations
+        the new document allows /.well-known/tdmrep.json: the next hop
+    JudgingReservations -> Settled
+        the new document forbids it, or the origin's turn comes too late: no reservations
+    FetchingReservations -> JudgingReservations
+        a redirect within the origin, at most 5
+    FetchingReservations -> Settled
+        the reservations, or the reason why they are not available
 
 Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section
 has redirects followed across authorities, but does not permit fetching what the other authority
@@ -24,11 +33,12 @@ forbids: otherwise any site could make the guard fetch any page of any other. A 
 to all crawlers (section 2.2.2). An origin may keep its rules wherever it likes, so a redirect of
 its /robots.txt to another of its pages is followed, until a redirect leaves the origin.
 
-Reservations are a site's tdmrep.json. That file is a page like others: its requests obey the
-policy just fetched, and take turns. What cannot be obtained never delays or spoils the document: the
-renewal settles on it with the reason, and with the last usable reservations for at most 30 days.
-Invariant: a renewal that seeks reservations ends with some sought since its document was fetched,
-or with trouble.
+Reservations are the content of a site's tdmrep.json. The guard requests that file as it requests a
+page: the request obeys the policy just fetched, and takes a turn. A failure to fetch it never
+invalidates the document: the renewal then settles on the document, the reason of the failure, and
+the last usable reservations, for at most 30 days.
+Invariant: a renewal that includes reservations ends with an attempt to fetch them that is no older
+than its document, or with trouble.
 """
 
 from __future__ import annotations
@@ -75,8 +85,8 @@ class Fetching:
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields.
 
     `judged`: the URL is judged like a request, exactly as written, because a redirect led to a page
-    of another origin. `reservations_for` is the agent for which reservations are sought once there
-    is a document; None: they are not sought.
+    of another origin. `reservations_for` is the agent for which reservations are fetched after the
+    document; None: they are not fetched.
     """
 
     origin: Origin
@@ -109,7 +119,7 @@ class Fetching:
 
     def next(
         self, outcome: FetchOutcome, now: float
-    ) -> Fetching | Redirected | Permitting | Settled:
+    ) -> Fetching | Redirected | JudgingReservations | Settled:
         """Follow a redirect, ask for a verdict on it, or end with a document or trouble."""
         if isinstance(outcome, Failed):
             return self.in_trouble(now, outcome.failure, outcome.detail)
@@ -121,14 +131,14 @@ class Fetching:
             return self._not_now(outcome, now)
         return self._answered(self._document(outcome, now))
 
-    def _answered(self, document: Document) -> Permitting | Settled:
-        """Seek reservations beside a new document, or settle on it."""
+    def _answered(self, document: Document) -> JudgingReservations | Settled:
+        """Go on to the reservations if the renewal includes them, or settle on the document."""
         reservations = self.cached.reservations if self.cached else None
         policy = Policy(origin=self.origin, document=document, reservations=reservations)
         if self.reservations_for is None:
             return Settled(policy)
         url = f"{self.origin}{TDMREP_JSON}"
-        return Permitting(policy, url, self.reservations_for, public_only=self.public_only)
+        return JudgingReservations(policy, url, self.reservations_for, public_only=self.public_only)
 
     def _follow(self, outcome: Fetched, now: float) -> Fetching | Redirected | Settled:
         passed = (*self.passed, self.url)
@@ -191,7 +201,7 @@ class Fetching:
             tls_verified=self._verified(outcome),
         )
 
-    def _revalidated(self, outcome: Fetched, now: float) -> Permitting | Settled:
+    def _revalidated(self, outcome: Fetched, now: float) -> JudgingReservations | Settled:
         """The stored document, freshened by a 304, whose omitted fields keep their value (RFC 9111
         section 4.3.4)."""
         assert self.cached is not None
@@ -289,8 +299,9 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True)
-class Permitting:
-    """Needs the verdict on `url` for `agent`, by `policy`, whose document was just fetched.
+class JudgingReservations:
+    """Needs the verdict on a request of `agent` for `url`, by `policy`, whose document was just
+    fetched.
 
     `url` is the tdmrep.json of the policy's origin, or a page of that origin to which it redirects.
     """
@@ -307,17 +318,19 @@ class Permitting:
         """The target to be judged."""
         return split_url(self.url)[1]
 
-    def next(self, verdict: Verdict, now: float) -> Obtaining | Settled:
+    def next(self, verdict: Verdict, now: float) -> FetchingReservations | Settled:
         """Request the URL on a PASS. Otherwise settle without reservations."""
-        obtaining = Obtaining(self.policy, self.url, self.agent, self.passed, self.public_only)
+        fetching = FetchingReservations(
+            self.policy, self.url, self.agent, self.passed, self.public_only
+        )
         if verdict.action is Action.PASS:
-            return obtaining
+            return fetching
         why = ": ".join(filter(None, (verdict.reason.value, verdict.detail)))
-        return obtaining.failed(now, why, is_local=True)
+        return fetching.failed(now, why, is_local=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Obtaining:
+class FetchingReservations:
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields."""
 
     policy: Policy
@@ -328,7 +341,7 @@ class Obtaining:
 
     @property
     def origin(self) -> Origin:
-        """The origin whose reservations are sought."""
+        """The origin whose reservations are fetched."""
         return self.policy.origin
 
     @property
@@ -354,8 +367,8 @@ class Obtaining:
             return ()
         return _conditions(stored)
 
-    def next(self, outcome: FetchOutcome, now: float) -> Permitting | Settled:
-        """Follow a redirect, or settle on the answer or on why there is none."""
+    def next(self, outcome: FetchOutcome, now: float) -> JudgingReservations | Settled:
+        """Follow a redirect, or settle on the answer or the reason why there is none."""
         if isinstance(outcome, Failed):
             why = ": ".join(filter(None, (outcome.failure, outcome.detail)))
             return self.failed(now, why, is_local=outcome.failure in LOCAL_FAILURES)
@@ -366,7 +379,7 @@ class Obtaining:
             return self._settled(
                 msgspec.structs.replace(
                     self.policy.reservations,
-                    sought_at=now,
+                    attempted_at=now,
                     failure="",
                     failed_for=None,
                     fetched_at=now,
@@ -378,7 +391,7 @@ class Obtaining:
             return self.failed(now, f"longer than {MAX_RESERVATIONS} bytes")
         return self._settled(self._reservations(outcome, now))
 
-    def _follow(self, outcome: Fetched, now: float) -> Permitting | Settled:
+    def _follow(self, outcome: Fetched, now: float) -> JudgingReservations | Settled:
         passed = (*self.passed, self.url)
         try:
             origin, target = resolve(outcome.headers["location"], self.url)
@@ -392,45 +405,47 @@ class Obtaining:
         if len(passed) > MAX_REDIRECTS:
             return self.failed(now, Failure.REDIRECT_LIMIT)
         public_only = self.public_only or outcome.public is not False
-        return Permitting(self.policy, url, self.agent, passed, public_only, outcome.was_followed)
+        return JudgingReservations(
+            self.policy, url, self.agent, passed, public_only, outcome.was_followed
+        )
 
     def _reservations(self, outcome: Fetched, now: float) -> Reservations:
         body = b""
         if 200 <= outcome.status < 300:
             body = outcome.body
         return Reservations(
-            sought_at=now,
+            attempted_at=now,
             status=outcome.status,
             fetched_at=now,
             body=body,
-            # Validators are of this URL: those of another are of no use.
+            # Validators belong to one URL, and the next renewal begins at the first.
             etag="" if self.passed else outcome.headers.get("etag", "")[:256],
             last_modified="" if self.passed else outcome.headers.get("last-modified", "")[:64],
         )
 
     def failed(self, now: float, why: str, *, is_local: bool = False) -> Settled:
-        """Settle without an answer, but with the last usable one if it is recent enough.
+        """Settle on the reason of a failure, and on the last usable answer if it is recent enough.
 
         `is_local`: the failure depends on this process and its agent.
         """
         last = self.policy.reservations
         if last is None or not last.may_still_hold(now):
-            last = Reservations(sought_at=now)
+            last = Reservations(attempted_at=now)
         return self._settled(
             msgspec.structs.replace(
                 last,
-                sought_at=now,
+                attempted_at=now,
                 failure=why[:MAX_FAILURE],
                 failed_for=self.agent if is_local else None,
             )
         )
 
     def _settled(self, reservations: Reservations) -> Settled:
-        """Settle on reservations that are no older than the document, even if the clock was set
-        back in between."""
+        """Settle on reservations. Their attempt is dated no earlier than the document, even if the
+        clock was set back in between."""
         assert self.policy.document is not None
-        sought_at = max(reservations.sought_at, self.policy.document.fetched_at)
-        reservations = msgspec.structs.replace(reservations, sought_at=sought_at)
+        attempted_at = max(reservations.attempted_at, self.policy.document.fetched_at)
+        reservations = msgspec.structs.replace(reservations, attempted_at=attempted_at)
         return Settled(msgspec.structs.replace(self.policy, reservations=reservations))
 
 
@@ -452,7 +467,7 @@ def _whole_lines(body: bytes) -> bytes:
     return body
 
 
-State = Fetching | Redirected | Permitting | Obtaining | Settled
+State = Fetching | Redirected | JudgingReservations | FetchingReservations | Settled
 
 
 def begin(
@@ -465,8 +480,8 @@ def begin(
 ) -> Fetching:
     """The first state of an origin's renewal by the fetcher named `via`.
 
-    `public_only`: fetch from a public address only. `reservations_for`: seek them too, for this
-    agent.
+    `public_only`: fetch from a public address only. `reservations_for`: the agent for which
+    reservations are fetched too.
     """
     return Fetching(
         origin,

@@ -1,7 +1,7 @@
-"""The verdict on a response: what its header fields and its page state, against the purposes.
+"""The verdict on a response: whether its statements permit the declared purposes.
 
-The request for it has been permitted and made. A refusal here means that the content is not used:
-Scrapy does not hand it to the spider, and the proxy does not hand it to its client.
+The request has been permitted and made before. A refusal of the response means that its content is
+not used: Scrapy does not hand it to the spider, and the proxy does not hand it to its client.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from robots_guard.core.signal_settings import Use
 from robots_guard.core.uses import Uses, UseState, read_uses, refusal_of
 from robots_guard.core.verdict import Action, Terms, Verdict, refused_by_signal
 from robots_guard.rep.html.page import may_be_html
+from robots_guard.rep.signals.headers import LICENSE_STATUSES
 from robots_guard.rep.signals.statement import Statement
 
-#: The statuses of responses with content that could be used. What others state is only recorded.
 _NOT_MODIFIED = 304
 _PAYMENT_REQUIRED = 402
-_ASKS_FOR_LICENCE = (401, 402, 403, 503)
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The status and the header fields of a response. Field lines of one name stay apart, in their
-    order. `method` is the request's."""
+    """The status and the header fields of a response.
+
+    `headers` has a name and a value for each field line, in their order. `method` is that of the
+    request.
+    """
 
     status: int
     headers: Sequence[tuple[str, str]] = ()
@@ -33,7 +35,8 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether the response has content of its resource, so that its signals are enforced."""
+        """Whether the response has content, or confirms stored content. The signals of other responses
+        are recorded, but not enforced."""
         return 200 <= self.status < 300 or self.status == _NOT_MODIFIED
 
     @property
@@ -62,8 +65,7 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 def needs_page(head: ResponseHead, terms: Terms) -> bool:
     """Whether the page of a response must be read before it may be used.
 
-    Every purpose can be denied by a page: by META robots, or by its reservation of text and data
-    mining.
+    A page can deny every purpose, by META robots or by a reservation of text and data mining.
     """
     return terms.enforces_signals and head.may_be_page
 
@@ -84,32 +86,30 @@ def judge_response(
     terms: Terms,
     now: float,
     *,
-    is_complete: bool = True,
+    is_final: bool = True,
     is_incomplete: bool = False,
-    pays: bool = False,
+    client_pays: bool = False,
 ) -> Verdict:
-    """Judge a response by all that its site states about it.
+    """Judge a response by everything that its site states about it.
 
-    `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says.
-    `is_incomplete`: part of the page could not be read. `pays`: the caller hands a demand for
-    payment on, because it is its client's to answer.
+    `is_final`: nothing more will be read, so a purpose that is unknown by now is decided by
+    `on_unknown`. `is_incomplete`: part of the page could not be read. `client_pays`: the caller
+    passes a demand for payment on to its client, which can answer it.
     """
     uses = read_uses(statements, agent, terms, now, is_incomplete=is_incomplete)
     verdict = Verdict(action=Action.PASS, reason=Reason.ALLOWED, uses=uses)
     if terms.action == "pass":  # an exemption: recorded only
         return msgspec.structs.replace(verdict, reason=Reason.BYPASSED)
     if _asks_for_payment(head, uses):
-        return _payment(verdict, terms, pays=pays)
+        return _payment(verdict, terms, client_pays=client_pays)
     if not head.has_content:
         return verdict
-    refusal = refusal_of(uses, terms, is_complete=is_complete and head.brings_content)
+    refusal = refusal_of(uses, terms, is_final=is_final and head.brings_content)
     if refusal is None:
         return verdict
     if not terms.enforces_signals:
         return msgspec.structs.replace(verdict, relaxed=f"signals={terms.signals}")
-    if terms.noindex_action == "follow-only" and _is_for_links_only(
-        uses, terms, is_complete=is_complete
-    ):
+    if terms.noindex_action == "follow-only" and _is_for_links_only(uses, terms, is_final=is_final):
         return msgspec.structs.replace(verdict, is_follow_only=True, detail=refusal.detail)
     return refused_by_signal(verdict, refusal, uses)
 
@@ -118,31 +118,31 @@ def _asks_for_payment(head: ResponseHead, uses: Uses) -> bool:
     if head.status == _PAYMENT_REQUIRED and uses.price is not None:
         return True
     needs_licence = any(each.statement.rule == "license-required" for each in uses.evidence)
-    return needs_licence and head.status in _ASKS_FOR_LICENCE
+    return needs_licence and head.status in LICENSE_STATUSES
 
 
-def _payment(verdict: Verdict, terms: Terms, *, pays: bool) -> Verdict:
+def _payment(verdict: Verdict, terms: Terms, *, client_pays: bool) -> Verdict:
     price = verdict.uses.price if verdict.uses else None
     detail = f"price {price}" if price else "a licence is required"
     asked = msgspec.structs.replace(verdict, reason=Reason.PAYMENT_REQUIRED, detail=detail)
-    if pays or terms.signals == "record":
+    if client_pays or terms.signals == "record":
         return asked
     return msgspec.structs.replace(asked, action=Action.DROP)
 
 
-def _is_for_links_only(uses: Uses, terms: Terms, *, is_complete: bool) -> bool:
-    """Whether `noindex` alone refuses the page, so that its links may still be used."""
+def _is_for_links_only(uses: Uses, terms: Terms, *, is_final: bool) -> bool:
+    """Whether only `noindex` refuses the page, and its links may be followed."""
     if uses.states[Use.FOLLOW] == "deny":
         return False
     denied = set(terms.declared) & set(uses.denied)
     rules = {each.statement.rule for each in uses.evidence if not denied.isdisjoint(each.denies)}
-    return rules == {"noindex"} and not _is_refused_otherwise(uses, terms, is_complete=is_complete)
+    return rules == {"noindex"} and not _is_refused_otherwise(uses, terms, is_final=is_final)
 
 
-def _is_refused_otherwise(uses: Uses, terms: Terms, *, is_complete: bool) -> bool:
+def _is_refused_otherwise(uses: Uses, terms: Terms, *, is_final: bool) -> bool:
     """Whether a page would be refused if the denied uses were permitted: by the level of use, or by
     silence about another purpose."""
     permitted = dict.fromkeys(uses.denied, UseState.ALLOW)
     evidence = tuple(msgspec.structs.replace(each, denies=()) for each in uses.evidence)
     others = msgspec.structs.replace(uses, states={**uses.states, **permitted}, evidence=evidence)
-    return refusal_of(others, terms, is_complete=is_complete) is not None
+    return refusal_of(others, terms, is_final=is_final) is not None

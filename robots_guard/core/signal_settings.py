@@ -19,8 +19,8 @@ from robots_guard.text import did_you_mean
 
 
 class Use(StrEnum):
-    """A use of content. `crawl` is governed by Allow and Disallow, `follow` is about a page's
-    links; the others can be declared as purposes."""
+    """A use of content. `crawl` is decided by Allow and Disallow. `follow` is about the links of a
+    page. The others can be declared as purposes."""
 
     CRAWL = "crawl"
     FOLLOW = "follow"
@@ -54,59 +54,60 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="What to do with signals such as X-Robots-Tag and Content-Usage: `off`,"
             " `record`, `enforce`, or `auto`. `auto` is `enforce` if `purposes` are declared, and"
-            " `record` if not. With `record` they are recorded and passed on, and refuse nothing."
+            " `record` if not. With `record`, signals are recorded and passed on, but refuse"
+            " nothing."
         ),
     ] = "auto"
     page_dialect: Annotated[
         Literal["union", "google", "bing", "yandex", "kollar1996"],
         Meta(
             description="How X-Robots-Tag and META robots are read: `union`, `google`, `bing`,"
-            " `yandex` or `kollar1996`. `union` takes the strictest of all documented readings, the"
-            " others are each as that operator or document describes it."
+            " `yandex` or `kollar1996`. `union` is the strictest of all documented readings. Each"
+            " of the others is the reading of that operator or document."
         ),
     ] = "union"
     on_unknown: Annotated[
         Literal["allow", "deny"],
         Meta(
-            description="What to do with a page if its site says nothing of a declared purpose:"
+            description="What to do with a page if its site says nothing about a declared purpose:"
             " `allow` or `deny`."
         ),
     ] = "allow"
     content_use: Annotated[
         Literal["immediate", "reference", "full"],
         Meta(
-            description="How far the crawler uses content, for `use=` in Content-Signal:"
+            description="The crawler's level of use, for `use=` in Content-Signal:"
             " `immediate` (keeps nothing), `reference` (index, excerpt and link) or `full`."
-            " A site that permits less refuses every declared purpose."
+            " If a site permits a lower level only, every declared purpose is refused."
         ),
     ] = "full"
     noarchive_covers: Annotated[
         str,
         Meta(
             description="The uses that `noarchive` denies, separated by commas. Bing and Amazon"
-            " document that it also denies AI uses; its own wording denies `archive` only."
+            " document that it also denies AI uses. By its wording, it denies `archive` only."
         ),
     ] = "archive,ai-input,ai-train"
     tdm_covers: Annotated[
         str,
         Meta(
             description="The uses that `tdm-reservation: 1` denies besides `tdm`, separated by"
-            " commas; empty: none."
+            " commas. If empty, it denies `tdm` only."
         ),
     ] = "ai-train"
     noindex_action: Annotated[
         Literal["drop", "follow-only"],
         Meta(
-            description="What Scrapy does with a page that is only refused by `noindex`: `drop`"
-            " it, or use it for its links only (`follow-only`), which drops its items."
+            description="What Scrapy does with a page that only `noindex` refuses: `drop` it, or"
+            " use it for its links only (`follow-only`), which drops its items."
         ),
     ] = "drop"
     purpose_tokens: Annotated[
         str,
         Meta(
             description="Product tokens whose Disallow rules deny a purpose, as `use=token`"
-            " separated by commas, such as `ai-train=GPTBot,ai-train=CCBot`. Their rules bind"
-            " those crawlers only, so that this is your choice.",
+            " separated by commas, such as `ai-train=GPTBot,ai-train=CCBot`. Such rules are"
+            " addressed to other crawlers; it is your choice to apply them to your own.",
         ),
     ] = ""
 
@@ -145,7 +146,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def uses_in(name: str, text: str) -> tuple[str, ...]:
-    """The uses in the value of a setting, each once. Raises SettingsError, naming the setting."""
+    """The uses in the value of the setting `name`, each once. Raises SettingsError."""
     uses = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for use in uses:
         if use not in PURPOSES:

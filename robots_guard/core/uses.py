@@ -1,9 +1,9 @@
 """Uses: what a site's statements deny and allow, by use of the content.
 
-Invariant: a doubtful denial counts and a doubtful permission grants nothing. A statement can only
-add a denial, with two exceptions, each within one signal: the nearer statement of TDMRep replaces
-the farther one (TDMRep final report, section 5), and the page dialects of two operators let a
-permission win over a prohibition of the same page.
+Invariant: a doubtful denial counts, and a doubtful permission does not. A further statement never
+withdraws a denial, with two exceptions. A TDM reservation that is nearer to the content replaces one
+farther away (TDMRep final report, section 5). In the page dialects `bing`, `yandex` and
+`kollar1996`, some robots rules cancel others of the same response (`core/page_dialects.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from robots_guard.core.page_dialects import PAGE_DIALECTS, PageDialect
 from robots_guard.core.signal_settings import SignalSettings, Use, uses_in
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
-#: The labels of Content-Usage, of all drafts, and the uses that they are about.
 _EVERY = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
+#: The labels of Content-Usage (of all drafts) and Content-Signal, and the uses that they are about.
 _LABELS: dict[str, tuple[str, ...]] = {
     "train-ai": (Use.AI_TRAIN,),
     "ai-use": (Use.AI_INPUT,),
@@ -44,7 +44,7 @@ _NUMBERS = ("max-snippet", "max-video-preview")
 
 
 class UseState(StrEnum):
-    """What a site says of one use."""
+    """What a site says about one use."""
 
     DENY = "deny"
     ALLOW = "allow"
@@ -52,8 +52,8 @@ class UseState(StrEnum):
 
 
 class StatementEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A statement that applies, with what it denies and allows. An image use begins with
-    `images.`."""
+    """A statement that applies, and the uses that it denies and allows. A use of the page's images
+    begins with `images.`."""
 
     statement: Statement
     denies: tuple[str, ...] = ()
@@ -61,12 +61,12 @@ class StatementEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Uses(msgspec.Struct, frozen=True, kw_only=True):
-    """What the statements of a site come to, at one moment.
+    """The uses that the statements of a site deny and allow at one moment.
 
-    `states` has every use, `images` those of the page's images that are denied. `limits` are
-    conditions for showing the content (max-snippet in characters, max-video-preview in
-    seconds, -1 for none). `unavailable_after` is in seconds since 1970. `content_use` is the level
-    that Content-Signal's `use` permits.
+    `states` has every use, and `images` has the denied uses of the page's images. `limits` are
+    conditions for showing the content: max-snippet is in characters, max-video-preview in seconds,
+    and -1 is no limit. `unavailable_after` is in seconds since 1970. `content_use` is the level of
+    use that Content-Signal permits.
     """
 
     states: Mapping[str, UseState]
@@ -93,7 +93,7 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def denials(self) -> list[tuple[str, str]]:
-        """The denied uses, each with a signal that denies it, each pair once."""
+        """The pairs of a denied use and a signal that denies it, sorted, each once."""
         pairs = ((use, each) for each in self.evidence for use in each.denies)
         return sorted({(use, each.statement.signal.value) for use, each in pairs})
 
@@ -103,7 +103,8 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
         return self.states[Use.FOLLOW] is not UseState.DENY
 
     def denial_of(self, use: str) -> Statement | None:
-        """The first statement that denies a use, in the order in which they can be known."""
+        """The statement that denies a use, of several the one that is known first. None if there is
+        none."""
         denials = [each.statement for each in self.evidence if use in each.denies]
         return min(denials, key=lambda each: _PLACES.index(each.place), default=None)
 
@@ -121,14 +122,14 @@ def read_uses(
     *,
     is_incomplete: bool = False,
 ) -> Uses:
-    """What the statements that apply to a crawler come to at `now`, in seconds since 1970.
+    """The uses that the statements for a crawler deny and allow at `now`, in seconds since 1970.
 
     `is_incomplete`: part of the page was not read.
     """
     name = agent.lower()
     binding = [each for each in statements if _is_for(each, name)]
     reading = _Reading(binding, settings, now)
-    evidence = tuple(map(reading.evidence, binding))
+    evidence = tuple(map(reading.effect, binding))
     return Uses(
         states=_states(evidence),
         images=_images(evidence),
@@ -149,7 +150,7 @@ def _is_for(statement: Statement, name: str) -> bool:
 
 
 class _Reading:
-    """How the statements of one resource are read together."""
+    """The statements of one resource, which are interpreted together."""
 
     def __init__(
         self, statements: Sequence[Statement], settings: SignalSettings, now: float
@@ -173,8 +174,8 @@ class _Reading:
         policies = (each for each in statements if each.rule == "tdm-policy")
         return next((str(each.value) for each in policies if each.place is place), None)
 
-    def evidence(self, statement: Statement) -> StatementEffect:
-        """What a statement denies and allows, in the company of the others."""
+    def effect(self, statement: Statement) -> StatementEffect:
+        """What a statement denies and allows beside the others."""
         denies: tuple[str, ...] = ()
         allows: tuple[str, ...] = ()
         match statement.signal:
@@ -214,7 +215,7 @@ class _Reading:
         return dialect.denies.get(rule, ()) + images
 
     def _denied_by_none(self) -> tuple[str, ...]:
-        """`none` is noindex and nofollow, each of which a permission can lift by itself."""
+        """`none` means noindex and nofollow. A permission can cancel each of them separately."""
         parts = (part for part in ("noindex", "nofollow") if part not in self._lifted)
         return tuple(use for part in parts for use in self._dialect.denies[part])
 
@@ -274,7 +275,7 @@ def _images(evidence: Sequence[StatementEffect]) -> dict[str, UseState]:
 
 
 def _limits(statements: Sequence[Statement]) -> dict[str, str | int | bool]:
-    """The conditions for showing the content: of several, the strictest."""
+    """The conditions for showing the content. Of several values for one, the strictest counts."""
     limits: dict[str, str | int | bool] = {}
     for rule in _NUMBERS:
         numbers = [
@@ -295,7 +296,7 @@ def _limits(statements: Sequence[Statement]) -> dict[str, str | int | bool]:
 
 
 def _least_first(number: int) -> float:
-    """-1 means no limit."""
+    """The sort key of a limit: -1, which means no limit, comes last."""
     return float("inf") if number < 0 else number
 
 
@@ -330,8 +331,8 @@ def _values(statements: Sequence[Statement], rule: str) -> tuple[str, ...]:
 
 
 def plain_of(uses: Uses) -> dict[str, Any]:
-    """The uses as values of JSON: one shape for records, Scrapy's `response.meta`, archives and the
-    command line. What is not stated is omitted; `uses` has every use."""
+    """The uses as JSON values, in one form for records, Scrapy's `response.meta`, archives and the
+    command line. Empty values are omitted, but `uses` has every use."""
     values = {
         "uses": {use: state.value for use, state in uses.states.items()},
         "images": {use: state.value for use, state in uses.images.items()},
@@ -380,15 +381,15 @@ def shown_time(seconds: float | None) -> str | None:
 
 
 class PurposeRefusal(msgspec.Struct, frozen=True):
-    """A declared purpose that a site refuses. `statement` is None if it says nothing of it, and
-    the operator does not take that for consent."""
+    """A declared purpose that is refused. `statement` is None if the site says nothing about the
+    purpose, and `on_unknown` is `deny`."""
 
     purpose: str
     statement: Statement | None
 
     @property
     def detail(self) -> str:
-        """The purpose and the signal, in words."""
+        """The purpose and the statement, in words."""
         if self.statement is None:
             return f"{self.purpose}: the site does not state that it permits this use"
         where = self.statement.place.value
@@ -398,23 +399,24 @@ class PurposeRefusal(msgspec.Struct, frozen=True):
 
     @property
     def says(self) -> str:
-        """The deciding words."""
+        """The text of the statement, or an empty string."""
         return self.statement.raw if self.statement else ""
 
 
 def refusal_of(
-    uses: Uses, settings: SignalSettings, *, is_complete: bool = True
+    uses: Uses, settings: SignalSettings, *, is_final: bool = True
 ) -> PurposeRefusal | None:
     """The refusal of a declared purpose, or None.
 
-    `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says.
+    `is_final`: nothing more will be read, so a purpose that is unknown by now is decided by
+    `on_unknown`.
     """
     for purpose in settings.declared:
         if statement := uses.denial_of(purpose):
             return PurposeRefusal(purpose, statement)
     if settings.declared and (statement := _lower_use(uses, settings.content_use)):
         return PurposeRefusal(settings.declared[0], statement)
-    if is_complete and settings.on_unknown == "deny":
+    if is_final and settings.on_unknown == "deny":
         for purpose in settings.declared:
             if uses.states[purpose] is UseState.UNKNOWN:
                 return PurposeRefusal(purpose, None)
@@ -422,7 +424,7 @@ def refusal_of(
 
 
 def _lower_use(uses: Uses, level: str) -> Statement | None:
-    """The statement that permits a lower level of use than the crawler's."""
+    """The statement that permits a lower level of use than the crawler's, or None."""
     permitted = uses.content_use
     if permitted is None or _LEVELS.index(level) <= _LEVELS.index(permitted):
         return None

@@ -95,7 +95,7 @@ def _of_reservations(reservations: Reservations, now: float) -> Iterator[str]:
         yield "its reservations have a body without a status of success"
     if status is not None and not 200 <= status < 500:
         yield f"status {status} does not fit these reservations"
-    times = (reservations.fetched_at, reservations.sought_at)
+    times = (reservations.fetched_at, reservations.attempted_at)
     if not all(0 <= at <= now + CLOCK_SKEW for at in times):
         yield "a time of its reservations is invalid or in the future"
     texts = (

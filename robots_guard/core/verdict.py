@@ -126,8 +126,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool = False  # judged by the last good document while the site is in trouble
     delay: RequiredDelay | None = None  # the delay that the site or the operator requires
     would: Action | None = None  # the action if it were not report-only
-    uses: Uses | None = None  # what the site's signals state, if they were read
-    is_follow_only: bool = False  # a page whose links may be used, and nothing else
+    uses: Uses | None = None  # the uses that the site's signals deny and allow, if they were read
+    is_follow_only: bool = False  # the page may be used for its links only
 
 
 class ResponseRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
     response: ResponseRef | None = None  # set if the decision is on a response
-    purposes: tuple[str, ...] = ()  # against which the response was judged
+    purposes: tuple[str, ...] = ()  # the declared purposes, if the decision is on a response
 
     @property
     def has_escaped(self) -> bool:
@@ -218,8 +218,8 @@ def judge(
     """Judge a question by a policy. `rules` is its document compiled for the question, or None if
     it has no rules.
 
-    A signal of the policy can refuse what the rules allow, and never the reverse. Signals do not
-    apply to the guard's own requests, which only find out what sites permit.
+    A signal of the policy can refuse a request that the rules allow, but it never permits a request
+    that they forbid. Signals do not apply to the guard's own requests, which only find out what sites permit.
     """
     verdict = _by_access(question, policy, rules, terms, now)
     if question.is_own or verdict.action is not Action.PASS:
@@ -266,7 +266,7 @@ def _by_rules(
 
 
 def policy_statements(target: str, policy: Policy, rules: Ruleset | None) -> tuple[Statement, ...]:
-    """What the policy of an origin states about one target."""
+    """The statements of an origin's policy about one target."""
     stated: tuple[Statement, ...] = ()
     if rules is not None:
         stated = rules.statements(target)
@@ -291,13 +291,13 @@ def judge_before_request(
 ) -> Verdict:
     """Refuse a permitted request if statements that are known before it deny a declared purpose.
 
-    Silence is no refusal yet, because the response can still state a permission.
+    A purpose that is unknown is not refused yet, because the response can still permit it.
     """
     is_exempt = terms.action == "pass"
     if not statements or is_exempt or verdict.action is not Action.PASS:
         return verdict
     uses = read_uses(statements, agent, terms, now)
-    refusal = refusal_of(uses, terms, is_complete=False)
+    refusal = refusal_of(uses, terms, is_final=False)
     if refusal is None:
         return verdict
     if not terms.enforces_signals:

@@ -1,4 +1,4 @@
 """The gateway: what several integrations need, without a framework.
 
-All modules but `patch` are for proxies. Replaced methods of Scrapy are described by `patch` too.
+All modules are for proxies, except `patch`, which also describes the replaced methods of Scrapy.
 """

@@ -119,8 +119,8 @@ class Admission:
         return self._tracked[decision_id]
 
     def refusal_of(self, decision_id: str) -> Decision | None:
-        """Return the recorded DEFER or DROP that a renewed turn has put in the place of a tracked
-        decision; None if there is none."""
+        """Return the tracked decision if it is a DEFER or DROP, because a renewal of its turn has
+        replaced it; None otherwise."""
         decision = self._tracked.get(decision_id)
         if decision is None or decision.verdict.action is Action.PASS:
             return None
@@ -129,9 +129,9 @@ class Admission:
     async def renew_turns(self, decision_ids: Sequence[str], patience: float) -> None:
         """Renew the turns of a client's requests that grew old while a connection was made.
 
-        Each turn is moved to now, or its request needs another. Only the first request waits for
-        one, at most `patience` seconds: a turn that was renewed before would lapse meanwhile. So it
-        waits for less if another request has its turn, and it is renewed last.
+        Each turn is moved to now, or its request needs a new one. Only the first request waits for
+        a new turn, for at most `patience` seconds. It is renewed last, and waits for a shorter time
+        if another request has its turn, because that turn would lapse meanwhile.
         """
         for decision_id in decision_ids[1:]:
             await self._renew_turn(decision_id, 0.0)
@@ -182,7 +182,7 @@ class Admission:
         request = self._tracked[decision_id]
         responses = self._guard.responses
         verdict = responses.judge(
-            request.question, head, policy=request.policy, is_complete=False, pays=True
+            request.question, head, policy=request.policy, is_final=False, client_pays=True
         )
         if verdict is None or verdict.action is Action.PASS:
             return None
@@ -196,7 +196,9 @@ class Admission:
         for payment passes: it is the client's to answer. Raises KeyError."""
         request = self._tracked[decision_id]
         responses = self._guard.responses
-        verdict = responses.judge(request.question, head, page, policy=request.policy, pays=True)
+        verdict = responses.judge(
+            request.question, head, page, policy=request.policy, client_pays=True
+        )
         if verdict is None:
             return None
         return responses.record(request.question, head, verdict, request.id)

@@ -58,7 +58,7 @@ class Checks:
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
-        if not self._rules.has_read(judging.policy) and terms.needs_reservations:
+        if not self._rules.can_use_reservations(judging.policy) and terms.needs_reservations:
             return None
         rules = None
         if judging.document is not None:
@@ -126,7 +126,9 @@ class Checks:
                 case Judging() | Timing():
                     rules: Ruleset | TimedOut | None = None
                     if terms.needs_reservations:
-                        rules = await self._rules.read_in_time(state.policy, deadline)
+                        rules = await self._rules.compile_reservations_in_time(
+                            state.policy, deadline
+                        )
                     if rules is None and state.document is not None:
                         rules = await self._rules.get_in_time(
                             state.document, question.agent, terms, deadline

@@ -316,7 +316,7 @@ class Guard:
                 return  # the check will defer the question
             terms = self.terms(question.origin)
             if terms.needs_reservations:
-                await self._rules.read_in_time(policy, deadline)
+                await self._rules.compile_reservations_in_time(policy, deadline)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
                 await self._rules.get_in_time(document, question.agent, terms, deadline)

@@ -1,6 +1,7 @@
-"""The guard's own requests to pages: redirects of a robots.txt to other origins, and tdmrep.json.
+"""The guard's own requests: for pages to which a robots.txt of another origin redirects, and for
+tdmrep.json.
 
-A /robots.txt is open to all crawlers; these pages are not.
+They are judged, because only a /robots.txt is open to all crawlers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from robots_guard.core.check import Decided
-from robots_guard.core.renewal import Permitting, Redirected
+from robots_guard.core.renewal import JudgingReservations, Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.guard.checks import Checks, Renew
 from robots_guard.guard.options import GuardOptions
@@ -21,9 +22,9 @@ log = logging.getLogger("robots_guard")
 
 
 class OwnRequests:
-    """The requests that one guard makes to pages.
+    """Judges the requests that one guard makes itself.
 
-    They are judged for the guard's own agent, and are refused in report-only mode too.
+    They are judged for the guard's own agent. A forbidden one is not made in report-only mode either.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class OwnRequests:
 
         return await self._judge(question, deadline, check)
 
-    async def judge_reservations(self, permitting: Permitting, deadline: float) -> Decision:
+    async def judge_reservations(self, state: JudgingReservations, deadline: float) -> Decision:
         """Decide on a request for a tdmrep.json by `deadline` on the monotonic clock; return the
         recorded decision with its turn. Does not raise."""
-        policy = permitting.policy
+        policy = state.policy
         question = Question(
             origin=policy.origin,
-            target=permitting.target,
+            target=state.target,
             agent=self._options.agent,
             robots_txt_of=policy.origin,
-            led_by=permitting.passed[-1] if permitting.was_followed else "",
-            sent=permitting.was_followed,
+            led_by=state.passed[-1] if state.was_followed else "",
+            sent=state.was_followed,
         )
 
         async def check(terms: Terms) -> tuple[Decided, str]:
@@ -88,7 +89,8 @@ class OwnRequests:
         deadline: float,
         check: Callable[[Terms], Awaitable[tuple[Decided, str]]],
     ) -> Decision:
-        """Decide by a check under the terms of the question's origin; record it, take its turn."""
+        """Decide by a check under the terms of the question's origin, record the decision, and take
+        its turn."""
         began = self._clocks.monotonic()
         terms, source = self._options.terms, ""
         try:

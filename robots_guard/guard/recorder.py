@@ -119,7 +119,7 @@ class Recorder:
     def issue_response(
         self, question: Question, verdict: Verdict, terms: Terms, response: ResponseRef
     ) -> Decision:
-        """Return a new decision on a response, recorded."""
+        """Issue a decision on a response: record, count and return it."""
         decision = Decision(
             id=self._next_id(),
             at=self._clocks.now(),
@@ -136,7 +136,7 @@ class Recorder:
         return decision
 
     def _count_response(self, verdict: Verdict) -> None:
-        """Count a response by what its site denies. The request for it is counted already."""
+        """Count a response by the uses that its site denies. Its request was counted before."""
         counts = self._counters.counts
         counts["signals/read"] += 1
         if verdict.action is not Action.PASS:

@@ -1,6 +1,7 @@
-"""Checks of responses: what a site states in a response is judged with what its policy states.
+"""Checks of responses: the statements of a response are judged together with those of its origin's
+policy.
 
-Nothing here waits: the policy is that of the request's decision, or the one in memory.
+A check never waits. Its policy is that of the decision on the request, or the one in memory.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ class ResponseCheck:
         page: Page | None = None,
         *,
         policy: Policy | None = None,
-        is_complete: bool = True,
-        pays: bool = False,
+        is_final: bool = True,
+        client_pays: bool = False,
     ) -> Verdict | None:
-        """Return the verdict on a response, recording nothing; None if nothing is stated, nothing
-        refused and all of the page was read.
+        """Return the verdict on a response; None if nothing is stated, nothing refused, and all of
+        the page was read.
 
-        If this fails, a response whose signals are enforced is refused.
+        Nothing is recorded. `is_final` and `client_pays` are those of `judge_response`. If an
+        internal error occurs, the response is refused if signals are enforced.
         """
         terms = self._overrides.terms(question.origin)
         if not terms.reads_signals or _is_robots_txt(question, terms):
@@ -83,11 +85,7 @@ class ResponseCheck:
         try:
             statements = self._statements(question, head, page, policy, terms)
             is_incomplete = page is not None and page.is_incomplete
-            if (
-                not statements
-                and not is_incomplete
-                and not (is_complete and _counts_silence(terms))
-            ):
+            if not statements and not is_incomplete and not (is_final and _counts_silence(terms)):
                 return None
             verdict = judge_response(
                 statements,
@@ -95,9 +93,9 @@ class ResponseCheck:
                 question.agent,
                 terms,
                 self._clocks.now(),
-                is_complete=is_complete,
+                is_final=is_final,
                 is_incomplete=is_incomplete,
-                pays=pays,
+                client_pays=client_pays,
             )
         except Exception:  # noqa: BLE001  fail closed: an internal error must not open a page
             refuse_after_error()
@@ -111,8 +109,10 @@ class ResponseCheck:
     def record(
         self, question: Question, head: ResponseHead, verdict: Verdict, request: str = ""
     ) -> Decision:
-        """Record a verdict on a response; return the decision to act on. `request` is the id of the
-        decision on its request."""
+        """Record a verdict on a response, and return the decision that is to be enforced.
+
+        `request` is the id of the decision on the request.
+        """
         terms = self._overrides.terms(question.origin)
         response = ResponseRef(status=head.status, request=request)
         return self._recorder.issue_response(question, verdict, terms, response)
@@ -134,8 +134,8 @@ class ResponseCheck:
     def _policy_statements(
         self, question: Question, policy: Policy | None, terms: Terms
     ) -> tuple[Statement, ...]:
-        """What the policy in memory states. The request was judged by it, so that a policy that is
-        not in memory any more costs evidence only."""
+        """The statements of the policy. The request was already judged by them, so if the policy is
+        no longer in memory, only evidence is missing."""
         if terms.action == "pass":
             return ()
         policy = policy or self._cache.get_local(question.origin)

@@ -1,5 +1,7 @@
-"""A cache of compiled rules, by document, agent and terms; and the reading of reservations, which keep
-what is compiled themselves."""
+"""A cache of compiled rules, by document, agent and terms.
+
+Reservations are compiled here too, but keep the result themselves.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from robots_guard.rep.ruleset import Ruleset
 
 #: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
 COMPILE_IN_THREAD_ABOVE = 64 * 1024
-#: Bytes of a tdmrep.json, of which a byte costs more.
-READ_IN_THREAD_ABOVE = 16 * 1024
+#: Bytes of a tdmrep.json, which takes longer to compile than a robots.txt of the same length.
+COMPILE_RESERVATIONS_IN_THREAD_ABOVE = 16 * 1024
 RULES_CACHE_BYTES = 64 * 1024 * 1024
 
 RulesKey = tuple[str, str, str, str, str]
@@ -61,17 +63,20 @@ class RulesCache:
             return TimedOut(str(error))
         return self._keep(_key(document, agent, terms), rules)
 
-    def has_read(self, policy: Policy) -> bool:
-        """Whether the policy's reservations can be asked without a thread."""
+    def can_use_reservations(self, policy: Policy) -> bool:
+        """Whether the policy's reservations can be used at once; False if they must be compiled in a
+        thread."""
         reservations = policy.reservations
-        if reservations is None or len(reservations.body) <= READ_IN_THREAD_ABOVE:
+        if reservations is None or len(reservations.body) <= COMPILE_RESERVATIONS_IN_THREAD_ABOVE:
             return True
-        return reservations.is_read
+        return reservations.is_compiled
 
-    async def read_in_time(self, policy: Policy, deadline: float) -> TimedOut | None:
-        """Read the policy's reservations. Return None, or a TimedOut if that takes longer than until
-        `deadline` on the monotonic clock."""
-        if self.has_read(policy):
+    async def compile_reservations_in_time(
+        self, policy: Policy, deadline: float
+    ) -> TimedOut | None:
+        """Compile the policy's reservations if necessary. Return a TimedOut if that takes longer than
+        until `deadline` on the monotonic clock."""
+        if self.can_use_reservations(policy):
             return None
         within = max(0.0, deadline - self._clocks.monotonic())
         try:

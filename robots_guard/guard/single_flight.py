@@ -294,19 +294,19 @@ class SingleFlight:
             return policy
         return await self._cache.put(policy)
 
-    async def _fetch(self, job: _Job, cached: Policy | None, seeks_reservations: bool) -> Policy:
+    async def _fetch(self, job: _Job, cached: Policy | None, needs_reservations: bool) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
         state: renewal.State = renewal.begin(
             job.origin,
             cached,
             job.fetcher.via,
             public_only=job.public_only,
-            reservations_for=self._agent if seeks_reservations else None,
+            reservations_for=self._agent if needs_reservations else None,
         )
         judged: Decision | None = None  # of the next hop
         while True:
             match state:
-                case renewal.Fetching() | renewal.Obtaining():
+                case renewal.Fetching() | renewal.FetchingReservations():
                     outcome = await self._hop(job, state, deadline)
                     deadline += outcome.queued  # a wait in this process says nothing about the site
                     await self._mark_response_started(judged)
@@ -316,7 +316,7 @@ class SingleFlight:
                     renew = partial(self._fetch_for_redirect, state, job)
                     judged = await self._own_requests.judge_redirect(state, deadline, renew)
                     state = state.next(judged.verdict, self._clocks.now())
-                case renewal.Permitting():
+                case renewal.JudgingReservations():
                     judged = await self._own_requests.judge_reservations(state, deadline)
                     state = state.next(judged.verdict, self._clocks.now())
                 case renewal.Settled():
@@ -330,7 +330,7 @@ class SingleFlight:
             await self._turns.mark_response_started(judged.question.origin, judged.turn)
 
     async def _hop(
-        self, job: _Job, state: renewal.Fetching | renewal.Obtaining, deadline: float
+        self, job: _Job, state: renewal.Fetching | renewal.FetchingReservations, deadline: float
     ) -> FetchOutcome:
         self._counters.counts["fetch/count"] += 1
         get, began = self._get(state, deadline), self._clocks.monotonic()
@@ -366,7 +366,7 @@ class SingleFlight:
             if wait:
                 await self._turns.note_pause(split_url(url)[0], wait)
 
-    def _get(self, state: renewal.Fetching | renewal.Obtaining, deadline: float) -> Get:
+    def _get(self, state: renewal.Fetching | renewal.FetchingReservations, deadline: float) -> Get:
         """Return the GET for one hop; all hops share the total time."""
         left = max(0.1, deadline - self._clocks.monotonic())
         limits = Limits(
@@ -421,7 +421,7 @@ class SingleFlight:
 
 
 def _needs_reservations(job: _Job, terms: Terms) -> bool:
-    """Whether a renewal is to seek reservations. A policy for a redirect judges only the guard's own
+    """Whether a renewal includes reservations. A policy for a redirect judges only the guard's own
     request, to which they do not apply."""
     return terms.needs_reservations and not job.for_redirect
 

@@ -1,1 +1,1 @@
-"""The Robots Exclusion Protocol: bytes -> rules -> match. Knows text and paths only."""
+"""The Robots Exclusion Protocol: bytes -> rules -> match. Signals: bytes -> statements."""

@@ -86,13 +86,13 @@ class Ruleset(ABC):
 
     @abstractmethod
     def statements(self, target: str) -> tuple[Statement, ...]:
-        """What the document states of the use of a target's content, beside its rules."""
+        """What the document states about the use of a target's content, in addition to its rules."""
 
     def _without_permissions_of_disallowed(
         self, statements: tuple[Statement, ...], target: str
     ) -> tuple[Statement, ...]:
-        """The statements; without permissions of Content-Usage if the target is disallowed: they
-        are only about what may be fetched (draft-ietf-aipref-attach-05)."""
+        """The statements. If the target is disallowed, permissions of Content-Usage are removed,
+        because they are only about content that may be fetched (draft-ietf-aipref-attach-05)."""
         has_permission = any(map(_is_permission, statements))
         if has_permission and not self.judge(target).allowed:
             return tuple(each for each in statements if not _is_permission(each))
@@ -116,8 +116,8 @@ def compile_rules(
 ) -> Ruleset:
     """Compile a document for one crawler. Never raises on any bytes.
 
-    `purpose_tokens` are the product tokens that stand for a use: what the rules that name such a
-    token disallow is a statement about the use.
+    `purpose_tokens` are product tokens that stand for a use. If the rules for such a token disallow
+    a target, that is a statement about the use.
     """
     forms = matching_of(matching)
     if dialect.parts:
@@ -173,7 +173,7 @@ class Strictest(Ruleset):
 def _named_tokens(
     robots: Robots, matching: Matching, purpose_tokens: tuple[PurposeToken, ...]
 ) -> tuple[tuple[str, str, _Document], ...]:
-    """The uses and tokens of which the document names the token, each with the token's rules."""
+    """The purpose tokens that the document names: use, token and the rules for the token."""
     return tuple(
         (use, token.lower(), _Document(robots, token, matching))
         for use, token in purpose_tokens

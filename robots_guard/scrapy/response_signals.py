@@ -136,7 +136,7 @@ class ResponseSignals:
             return False
         head = ResponseHead(status=status, headers=fields_of(headers), method=request.method)
         verdict = self._guard.responses.judge(
-            decision.question, head, policy=decision.policy, is_complete=False
+            decision.question, head, policy=decision.policy, is_final=False
         )
         if verdict is None or verdict.action is Action.PASS:
             return False

@@ -149,7 +149,7 @@ def test_ls_as_json_and_in_another_dialect(here, stored, net):
 
 
 RESERVED = Reservations(
-    sought_at=1_800_000_000.0,
+    attempted_at=1_800_000_000.0,
     status=200,
     fetched_at=1_800_000_000.0,
     body=b'[{"location": "/", "tdm-reservation": 1}]',
@@ -161,7 +161,7 @@ RESERVED = Reservations(
     [
         (RESERVED, "tdmrep     status 200, 41 bytes, 2027-01-15T08:00:00.000Z, "),
         (
-            Reservations(sought_at=1_800_000_000.0, failure="disallowed"),
+            Reservations(attempted_at=1_800_000_000.0, failure="disallowed"),
             "tdmrep     not available at 2027-01-15T08:00:00.000Z (disallowed)\n",
         ),
         (
@@ -170,7 +170,7 @@ RESERVED = Reservations(
         ),
     ],
 )
-def test_show_prints_what_is_held_of_a_tdmrep_json(here, stored, tmp_path, reservations, shown):
+def test_show_prints_the_stored_reservations(here, stored, tmp_path, reservations, shown):
     origin = origin_of(stored[0].url)
     with contextlib.closing(SqliteStore(tmp_path / "policies.sqlite")) as store:
         store.put(replace(store.get(origin), reservations=reservations), time.time())

@@ -67,7 +67,7 @@ def test_decode_inverts_encode(outcomes):
 
 
 RESERVED = Reservations(
-    sought_at=9.0,
+    attempted_at=9.0,
     failure="status 503",
     failed_for="mybot",
     status=200,
@@ -82,9 +82,9 @@ RESERVED = Reservations(
     "reservations",
     [
         RESERVED,
-        Reservations(sought_at=9.0, failure="dns"),
-        Reservations(sought_at=9.0, status=404, fetched_at=9.0),
-        Reservations(sought_at=9.0, status=200, body=bytes(range(256)) * 1024, fetched_at=9.0),
+        Reservations(attempted_at=9.0, failure="dns"),
+        Reservations(attempted_at=9.0, status=404, fetched_at=9.0),
+        Reservations(attempted_at=9.0, status=200, body=bytes(range(256)) * 1024, fetched_at=9.0),
     ],
     ids=["every field", "failed", "none", "the longest"],
 )

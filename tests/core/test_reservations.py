@@ -1,4 +1,4 @@
-"""Reservations, run state by state: a site's /.well-known/tdmrep.json beside its robots.txt."""
+"""Reservations, fetched state by state: a site's /.well-known/tdmrep.json after its robots.txt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from robots_guard.core.freshness import STALE_IF_ERROR, Freshness
 from robots_guard.core.lease import Found, Granted
 from robots_guard.core.policy import Policy, Reservations
 from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import Fetching, Obtaining, Permitting, Settled, begin
+from robots_guard.core.renewal import (
+    Fetching,
+    FetchingReservations,
+    JudgingReservations,
+    Settled,
+    begin,
+)
 from robots_guard.core.verdict import Action, Question, Terms, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -71,31 +77,36 @@ def with_reservations(at: float = NOW, body: bytes = FILE, **headers: str) -> Po
 
 def test_the_file_is_fetched_after_a_document_that_allows_it():
     trail = walked(RULES, YES, RESERVED)
-    permitting, obtaining, settled = trail[1:]
+    judging, fetching, settled = trail[1:]
 
-    assert [type(state) for state in trail] == [Fetching, Permitting, Obtaining, Settled]
-    assert (permitting.target, permitting.policy.origin) == ("/.well-known/tdmrep.json", A)
-    assert permitting.policy.document.body == RULES.body
-    assert obtaining.url == "https://a.test/.well-known/tdmrep.json"
-    assert (obtaining.file, obtaining.judged, trail[0].file) == ("tdmrep.json", True, "robots.txt")
+    assert [type(state) for state in trail] == [
+        Fetching,
+        JudgingReservations,
+        FetchingReservations,
+        Settled,
+    ]
+    assert (judging.target, judging.policy.origin) == ("/.well-known/tdmrep.json", A)
+    assert judging.policy.document.body == RULES.body
+    assert fetching.url == "https://a.test/.well-known/tdmrep.json"
+    assert (fetching.file, fetching.judged, trail[0].file) == ("tdmrep.json", True, "robots.txt")
     assert settled.policy.reservations == Reservations(
-        sought_at=NOW, status=200, fetched_at=NOW, body=FILE
+        attempted_at=NOW, status=200, fetched_at=NOW, body=FILE
     )
 
 
-def test_a_renewal_that_does_not_seek_them_fetches_the_document_only():
+def test_a_renewal_without_them_fetches_the_document_only():
     assert isinstance(begin(A, None, "direct").next(RULES, NOW), Settled)
 
 
 @pytest.mark.parametrize("status", [404, 403, 401, 204])
-def test_whatever_the_document_says_the_verdict_by_it_decides(status):
-    assert isinstance(walked(Fetched(status=status))[-1], Permitting)
+def test_the_verdict_by_the_new_document_decides(status):
+    assert isinstance(walked(Fetched(status=status))[-1], JudgingReservations)
 
 
 @pytest.mark.parametrize(
     "outcome", [Failed(failure=Failure.DNS), Fetched(status=503), Fetched(status=429)]
 )
-def test_without_a_document_they_are_not_sought(outcome):
+def test_without_a_document_they_are_not_fetched(outcome):
     assert settle(outcome).reservations is None
 
 
@@ -103,9 +114,9 @@ def test_without_a_document_they_are_not_sought(outcome):
 def test_what_the_rules_forbid_or_delay_is_not_fetched(verdict, failure):
     trail = walked(RULES, verdict)
 
-    assert [type(state) for state in trail] == [Fetching, Permitting, Settled]
+    assert [type(state) for state in trail] == [Fetching, JudgingReservations, Settled]
     assert trail[-1].policy.reservations == Reservations(
-        sought_at=NOW, failure=failure, failed_for="mybot"
+        attempted_at=NOW, failure=failure, failed_for="mybot"
     )
     assert trail[-1].policy.trouble is None
 
@@ -115,7 +126,7 @@ def test_a_missing_file_says_nothing(status):
     answer = Fetched(status=status, body=FILE)
 
     assert settle(RULES, YES, answer).reservations == Reservations(
-        sought_at=NOW, status=status, fetched_at=NOW
+        attempted_at=NOW, status=status, fetched_at=NOW
     )
 
 
@@ -140,7 +151,7 @@ def test_a_missing_file_says_nothing(status):
         (moved("/.well-known/tdmrep.json"), "redirect-loop"),
     ],
 )
-def test_what_cannot_be_obtained_is_recorded_and_spoils_nothing(outcome, failure):
+def test_a_failure_is_recorded_and_does_not_invalidate_the_document(outcome, failure):
     policy = settle(RULES, YES, outcome)
 
     assert policy.reservations.status is None
@@ -159,7 +170,12 @@ def test_a_file_of_the_largest_size_is_kept():
 def test_redirects_within_the_origin_are_judged_and_followed():
     trail = walked(RULES, YES, moved("/tdm/r.json?v=\u00e9", public=True), YES, RESERVED)
 
-    assert [type(state) for state in trail[2:]] == [Obtaining, Permitting, Obtaining, Settled]
+    assert [type(state) for state in trail[2:]] == [
+        FetchingReservations,
+        JudgingReservations,
+        FetchingReservations,
+        Settled,
+    ]
     assert trail[3].target == trail[4].url.removeprefix(str(A)) == "/tdm/r.json?v=%C3%A9"
     assert (trail[2].public_only, trail[4].public_only) == (False, True)
     assert trail[-1].policy.reservations.body == FILE
@@ -185,15 +201,15 @@ def test_addresses_stay_public_where_the_renewal_is_public():
 
 def test_a_renewal_asks_whether_the_file_has_changed():
     known = with_reservations(etag='"1"', **{"last-modified": "Fri, 01 Jan 2027 00:00:00 GMT"})
-    obtaining = walked(RULES, YES, cached=known, now=NOW + 9)[-1]
-    renewed = obtaining.next(Fetched(status=304), NOW + 9).policy.reservations
+    fetching = walked(RULES, YES, cached=known, now=NOW + 9)[-1]
+    renewed = fetching.next(Fetched(status=304), NOW + 9).policy.reservations
 
-    assert obtaining.conditions == (
+    assert fetching.conditions == (
         ("If-None-Match", '"1"'),
         ("If-Modified-Since", "Fri, 01 Jan 2027 00:00:00 GMT"),
     )
     assert renewed == msgspec.structs.replace(
-        known.reservations, sought_at=NOW + 9, fetched_at=NOW + 9
+        known.reservations, attempted_at=NOW + 9, fetched_at=NOW + 9
     )
 
 
@@ -216,7 +232,7 @@ def test_the_last_answer_holds_for_thirty_days_while_there_is_no_other(answer):
     late = settle(RULES, YES, answer, cached=again, now=NOW + STALE_IF_ERROR + 1)
 
     assert (soon.reservations.body, soon.reservations.fetched_at) == (FILE, NOW)
-    assert soon.reservations.sought_at == NOW + 86_400
+    assert soon.reservations.attempted_at == NOW + 86_400
     assert again.reservations.body == FILE
     assert again.reservations.failure == "disallowed"
     assert (late.reservations.body, late.reservations.status) == (b"", None)
@@ -224,7 +240,7 @@ def test_the_last_answer_holds_for_thirty_days_while_there_is_no_other(answer):
 
 def test_a_file_that_was_removed_no_longer_holds():
     assert settle(RULES, YES, Fetched(status=404), cached=with_reservations()).reservations == (
-        Reservations(sought_at=NOW, status=404, fetched_at=NOW)
+        Reservations(attempted_at=NOW, status=404, fetched_at=NOW)
     )
 
 
@@ -241,7 +257,7 @@ def test_trouble_keeps_them_with_the_document():
 # -- what they state --------------------------------------------------------------------------------
 
 
-def test_they_are_read_once_and_state_what_the_file_says_of_a_target(monkeypatch):
+def test_they_are_compiled_once_and_state_what_the_file_says_about_a_target(monkeypatch):
     read = []
     monkeypatch.setattr(policy, "read_file", lambda body: read.append(body) or read_file(body))
     body = b'[{"location": "/a/*", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}]'
@@ -319,7 +335,7 @@ def test_every_renewal_ends_with_reservations_or_trouble(outcomes, verdicts, ste
     for outcome, verdict, step in zip(outcomes, verdicts, steps, strict=True):
         if isinstance(state, Settled):
             break
-        needs_outcome = isinstance(state, Fetching | Obtaining)
+        needs_outcome = isinstance(state, Fetching | FetchingReservations)
         state, now = state.next(outcome if needs_outcome else verdict, now), now + step
 
     assert isinstance(state, Settled)
@@ -378,7 +394,7 @@ def test_the_lease_waits_for_a_policy_that_has_them(leased):
         ((LATER,), False),
     ],
 )
-def test_what_only_one_agent_failed_to_obtain_is_sought_again_for_another(answers, is_shared):
+def test_a_failure_of_one_agent_is_attempted_again_for_another(answers, is_shared):
     policy = settle(RULES, *answers, cached=with_reservations())
 
     assert policy.as_read_by("mybot") is policy
@@ -404,7 +420,7 @@ def test_a_later_answer_is_for_all_agents_again():
         ({"body": b" " * (MAX_RESERVATIONS + 1)}, "longer"),
         ({"status": 404}, "without a status of success"),
         ({"status": 503, "body": b""}, "does not fit"),
-        ({"sought_at": NOW + 1e6}, "future"),
+        ({"attempted_at": NOW + 1e6}, "future"),
         ({"fetched_at": float("nan")}, "future"),
         ({"failure": "x" * 10_000}, "too long"),
     ],

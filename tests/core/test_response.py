@@ -36,9 +36,11 @@ def terms(**settings):
     return Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **settings)
 
 
-def judge(*statements, status=200, pays=False, **settings):
+def judge(*statements, status=200, client_pays=False, **settings):
     head = ResponseHead(status=status)
-    return judge_response(statements, head, "mybot", terms(**settings), 0.0, pays=pays)
+    return judge_response(
+        statements, head, "mybot", terms(**settings), 0.0, client_pays=client_pays
+    )
 
 
 def outcome(verdict):
@@ -52,13 +54,13 @@ def test_a_response_is_refused_if_a_purpose_is_denied():
 @pytest.mark.parametrize(
     "settings", [{}, {"purposes": "ai-train"}, {"purposes": "search", "action": "pass"}]
 )
-def test_it_passes_with_its_uses_otherwise(settings):
+def test_otherwise_it_passes_with_its_uses(settings):
     verdict = judge(NOINDEX, **settings)
     assert verdict.action is Action.PASS
     assert "search" in verdict.uses.denied
 
 
-def test_a_purpose_that_is_only_recorded_names_the_setting():
+def test_a_refusal_that_is_only_recorded_names_the_setting():
     verdict = judge(NOINDEX, purposes="search", signals="record")
     assert (verdict.action, verdict.relaxed) == (Action.PASS, "signals=record")
 
@@ -91,7 +93,7 @@ def test_a_page_that_more_than_noindex_refuses_is_not_used_for_its_links(others,
 
 
 @pytest.mark.parametrize(
-    ("statement", "status", "settings", "pays", "expected"),
+    ("statement", "status", "settings", "client_pays", "expected"),
     [
         (PRICE, 402, {}, False, ("drop", "payment-required")),
         (PRICE, 402, {}, True, ("pass", "payment-required")),
@@ -101,8 +103,8 @@ def test_a_page_that_more_than_noindex_refuses_is_not_used_for_its_links(others,
         (LICENSE, 404, {}, False, ("pass", "allowed")),
     ],
 )
-def test_the_guard_never_pays(statement, status, settings, pays, expected):
-    assert outcome(judge(statement, status=status, pays=pays, **settings)) == expected
+def test_the_guard_never_pays(statement, status, settings, client_pays, expected):
+    assert outcome(judge(statement, status=status, client_pays=client_pays, **settings)) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_the_guard_never_pays(statement, status, settings, pays, expected):
         (ResponseHead(status=200), "", False),
     ],
 )
-def test_a_page_is_read_only_where_it_can_refuse(head, settings, expected):
+def test_a_page_is_only_needed_if_it_can_refuse(head, settings, expected):
     assert needs_page(head, terms(purposes=settings)) is expected
 
 

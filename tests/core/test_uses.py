@@ -1,7 +1,7 @@
-"""What statements come to: denials, permissions, precedence and the operator's purposes.
+"""Uses: denials, permissions, their precedence, and the operator's purposes.
 
-Sources are those of the modules under test. The rows of tests/data/signals.jsonl test the same from
-the bytes on; this file tests the rules of `core.uses` by themselves.
+The sources are those of the modules under test. The rows of tests/data/signals.jsonl begin with
+bytes. This file tests the rules of `core.uses` alone.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_every_choice_of_the_setting_is_a_dialect(dialect):
     assert SignalSettings(page_dialect=dialect).page_dialect == dialect
 
 
-def test_the_nearer_reservation_replaces_the_farther_one():
+def test_the_reservation_nearest_to_the_content_counts():
     of_file, of_header, of_page = Place.TDMREP_FILE, Place.HEADER, Place.PAGE
     assert uses_of(reservation(1, of_file), reservation(0, of_header)).denied == []
     assert uses_of(reservation(0, of_header), reservation(1, of_page)).denied == ["ai-train", "tdm"]
@@ -137,7 +137,7 @@ def test_the_nearer_reservation_replaces_the_farther_one():
     assert uses_of(reservation(0), reservation(1)).states["tdm"] is UseState.DENY
 
 
-def test_a_reservation_of_0_lifts_no_other_signal():
+def test_a_reservation_of_0_withdraws_no_denial_of_another_signal():
     assert uses_of(reservation(0, Place.PAGE), usage("tdm", "n")).states["tdm"] is UseState.DENY
 
 
@@ -177,9 +177,9 @@ def test_the_settings_say_what_disputed_rules_cover():
 # -- purposes --------------------------------------------------------------------------------------
 
 
-def refusal(*statements, is_complete=True, **settings):
+def refusal(*statements, is_final=True, **settings):
     found = refusal_of(
-        uses_of(*statements, **settings), SignalSettings(**settings), is_complete=is_complete
+        uses_of(*statements, **settings), SignalSettings(**settings), is_final=is_final
     )
     return None if found is None else (found.purpose, found.detail)
 
@@ -188,7 +188,7 @@ def test_no_purpose_is_refused_where_none_is_declared():
     assert refusal(rule("none")) is None
 
 
-def test_any_declared_purpose_that_is_denied_refuses_the_whole():
+def test_any_denied_purpose_refuses_the_whole_response():
     refused = refusal(rule("noai"), purposes="search, ai-train")
     assert refused == ("ai-train", "ai-train: x-robots-tag (header) says noai")
 
@@ -209,9 +209,9 @@ def test_a_lower_level_of_use_refuses_every_purpose(site, ours, is_refused):
     assert bool(refusal(statement, purposes="search", content_use=ours)) is is_refused
 
 
-def test_silence_counts_when_all_is_read_and_only_then():
+def test_silence_counts_only_when_everything_has_been_read():
     settings = {"purposes": "ai-train", "on_unknown": "deny"}
-    assert refusal(rule("noindex"), is_complete=False, **settings) is None
+    assert refusal(rule("noindex"), is_final=False, **settings) is None
     purpose, _ = refusal(rule("noindex"), **settings)
     assert purpose == "ai-train"
     assert refusal(usage("train-ai", "y"), **settings) is None
@@ -275,7 +275,7 @@ STATEMENTS = st.one_of(
 
 
 @given(st.lists(STATEMENTS, max_size=8), STATEMENTS)
-def test_a_further_statement_never_lifts_a_denial(statements, further):
+def test_a_further_statement_never_withdraws_a_denial(statements, further):
     before = uses_of(*statements).denied
     assert set(before) <= set(uses_of(*statements, further).denied)
 

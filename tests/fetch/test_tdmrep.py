@@ -1,4 +1,4 @@
-"""Behaviours of origins that are asked for /.well-known/tdmrep.json, for the three fetchers.
+"""The behaviours of origins that serve /.well-known/tdmrep.json, with each of the three fetchers.
 
 Each row has its own origin, and a page of it is requested. As in test_behaviours.py, each fetcher
 fetches every row for real, in one run with its own SQLite file.
@@ -32,10 +32,11 @@ SLOW = b"User-agent: *\nCrawl-delay: 1\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A site whose tdmrep.json is `answer`, and what becomes of `target` and of the file.
+    """A site whose tdmrep.json is `answer`, and the expected results for `target` and the file.
 
-    `failure` is how the recorded failure begins; `sees` is what else the site is asked for.
-    `leads_away`: it redirects to another origin. `most` is how often the file may be requested.
+    `failure` is the beginning of the recorded failure. `sees` are the other paths that are requested
+    from the site. `leads_away`: the file redirects to another origin. `most` is the number of times
+    that the file may be requested.
     """
 
     name: str
@@ -63,7 +64,7 @@ def silent(name: str, answer: object, status: int) -> Row:
 
 
 def failed(name: str, answer: object, *failure: str, **more) -> Row:
-    """The file cannot be had."""
+    """The file is not available."""
     return Row(name=name, answer=answer, failure=failure, **more)
 
 

@@ -4,7 +4,7 @@ forbidden         no request passes that the oracle forbids
 outdated          no request passes on a document older than allowed
 lacking           no request passes by a policy without the reservations that a purpose needs
 reserved          no request passes that the reservations of its policy refuse
-sought            no tdmrep.json is requested that the robots.txt forbids, and one per robots.txt
+reservations      no tdmrep.json is requested that the robots.txt forbids, and one per robots.txt
 foreign           no request is judged by another site's answer, unless a redirect led there
 wrongly-refused   no request is refused that no answer of its site refuses
 internal-error    no decision is an internal error of the guard
@@ -165,22 +165,23 @@ class Judge:
         if is_held and oracle.is_reserved(site.tdmrep, question.target):
             self.report("reserved", f"{worker.name}: {_describe(decision)}")
 
-    def _sought(self) -> None:
+    def _reservations(self) -> None:
         """Judge the requests for tdmrep.json."""
-        for sought in self._sites.sought:
-            rules = sought.rules
+        for request in self._sites.reservation_requests:
+            rules = request.rules
             if rules.location:  # the rules are those of another page
                 continue
-            if oracle.reads(rules, sought.target) != oracle.OPEN:
+            if oracle.reads(rules, request.target) != oracle.OPEN:
                 self.report(
-                    "sought", f"{sought.process}: {sought.origin}{sought.target}, {rules.version}"
+                    "reservations",
+                    f"{request.process}: {request.origin}{request.target}, {rules.version}",
                 )
-        first = [each for each in self._sites.sought if each.target == TDMREP_JSON]
+        first = [each for each in self._sites.reservation_requests if each.target == TDMREP_JSON]
         for origin in self._sites.by_url:
             times = sum(each.origin == origin for each in first)
             renewals = sum(each.url == f"{origin}/robots.txt" for each in self._sites.served)
             if times > renewals:
-                self.report("sought", f"{origin}: {times} times in {renewals} renewals")
+                self.report("reservations", f"{origin}: {times} times in {renewals} renewals")
 
     def _judge_source(self, worker: Worker, decision: Decision, answer: Answer) -> None:
         requested, served_by = str(decision.question.origin), self._sites.origin_of[answer.version]
@@ -354,7 +355,7 @@ class Judge:
             self.report("crash", f"{where}: {error!r}")
         self._gaps()
         self._fetches()
-        self._sought()
+        self._reservations()
         for worker in self._history.workers:
             if worker.process.is_alive:
                 self._judge_leftovers(worker)

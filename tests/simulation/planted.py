@@ -138,13 +138,13 @@ FAULTS = (
         new="if False:",
     ),
     Fault(
-        name="sought-anyway",
+        name="reservations-forbidden",
         module="robots_guard.core.renewal",
-        old="            return obtaining\n        why",
-        new="            return obtaining\n        return obtaining\n        why",
+        old="            return fetching\n        why",
+        new="            return fetching\n        return fetching\n        why",
     ),
     Fault(
-        name="sought-without-turn",
+        name="reservations-without-turn",
         module="robots_guard.guard.own_requests",
         old="if decision.verdict.action is not Action.PASS:",
         new="if True:",

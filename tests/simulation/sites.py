@@ -43,7 +43,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Sought:
+class ReservationRequest:
     """One request for a tdmrep.json, or for the page it redirects to. `rules` is what its process was
     last served as the robots.txt of that origin."""
 
@@ -70,7 +70,7 @@ class Sites:
                 self.origin_of[answer.version] = site.url
         self.served: list[Served] = []
         self.arrivals: list[Arrival] = []
-        self.sought: list[Sought] = []
+        self.reservation_requests: list[ReservationRequest] = []
         # by origin: the targets of its redirects
         self.led_to: dict[str, set[str]] = defaultdict(set)
 
@@ -107,7 +107,7 @@ class Sites:
 
     async def _tdmrep(self, process: Process, site: Site, path: str, get: Get) -> FetchOutcome:
         """One GET of a tdmrep.json."""
-        self._note_sought(process, site, path)
+        self._note_reservation_request(process, site, path)
         latency = site.latency * self._random.uniform(0.5, 1.5)
         if site.tdmrep == "hang" or latency > get.limits.total:
             await self._kernel.after(get.limits.total)
@@ -119,7 +119,7 @@ class Sites:
             return Fetched(status=200, body=RESERVED, tls_verified=True)
         return Fetched(status=int(site.tdmrep), tls_verified=True)
 
-    def _note_sought(self, process: Process, site: Site, path: str) -> None:
+    def _note_reservation_request(self, process: Process, site: Site, path: str) -> None:
         """Record a request that leaves for a tdmrep.json, and that it arrives like one for a page."""
         rules = next(
             served.answer
@@ -127,7 +127,9 @@ class Sites:
             if served.process == process.name and served.url.startswith(site.url)
         )
         now = self._kernel.time
-        self.sought.append(Sought(now, process.name, site.url, path, rules))
+        self.reservation_requests.append(
+            ReservationRequest(now, process.name, site.url, path, rules)
+        )
         self._kernel.note(process.name, f"fetches {site.url}{path}")
         delay = max(oracle.delay_of(rules), self._min_delay)
         if delay and not rules.location:

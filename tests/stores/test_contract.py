@@ -134,9 +134,9 @@ def test_a_large_document_is_stored(store):
 
 
 RESERVATIONS = [
-    Reservations(sought_at=1000.0, failure="dns: no such host"),
+    Reservations(attempted_at=1000.0, failure="dns: no such host"),
     Reservations(
-        sought_at=2000.0,
+        attempted_at=2000.0,
         failure="status 503",
         status=200,
         fetched_at=1000.0,

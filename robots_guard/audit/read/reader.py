@@ -101,7 +101,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     `since` (inclusive) and `until` (exclusive) are moments as in records: ISO 8601, UTC,
     milliseconds. `override` is an override's id, or `any`. The kind `decision` also selects the
-    refusals of responses, which have the kind `signals`.
+    refusals of responses, although their kind is `signals`.
     """
 
     kind: str | None = DECISION
@@ -125,7 +125,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def admits_kind(self, entry: AnyRecord) -> bool:
-        """Whether the filter selects records of this kind."""
+        """Whether the filter selects a record by its kind."""
         kind = kind_of(entry)
         if self.kind == DECISION and isinstance(entry, SignalsRecord):
             return entry.action != PASS

@@ -70,10 +70,10 @@ def read_bundle(data: bytes) -> Bundle:
 
 
 def replay(bundle: Bundle, now: float | None = None) -> Replayed:
-    """Replay a decision. `now`, if given, is the present time in seconds since 1970: a caveat then
-    says if what a site stated has lapsed since.
+    """Replay a decision.
 
-    Raises SettingsError if that is not possible.
+    `now`, if given, is the present time in seconds since 1970. A caveat then says whether a date of
+    `unavailable_after` has passed since the decision. Raises SettingsError if that is not possible.
     """
     record = bundle.record
     if isinstance(record, SignalsRecord):
@@ -93,7 +93,7 @@ def replay(bundle: Bundle, now: float | None = None) -> Replayed:
 
 
 def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None) -> Replayed:
-    """Judge again what was stated in a response, as it was recorded."""
+    """Judge a response again by its recorded statements."""
     terms = msgspec.structs.replace(
         _terms_of(record.id, bundle.settings), page_dialect=_page_dialect(record)
     )
@@ -105,7 +105,7 @@ def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None)
         terms,
         _seconds(record.at),
         is_incomplete=record.incomplete,
-        pays=record.component == Component.PROXY,
+        client_pays=record.component == Component.PROXY,
     )
     if bundle.settings.get("report_only") == "True":
         verdict = as_report_only(verdict)
@@ -119,7 +119,7 @@ def _page_dialect(record: SignalsRecord) -> Any:
 
 
 def _statement(item: EvidenceItem) -> Statement:
-    """The statement of a record. Raises SettingsError."""
+    """A recorded statement. Raises SettingsError."""
     values = {
         name: getattr(item, name)
         for name in ("signal", "rule", "value", "raw", "agent", "line", "flags")
@@ -147,8 +147,8 @@ def _caveats_of_uses(record: SignalsRecord, today: float | None) -> list[str]:
     lapse = _seconds(record.unavailable_after)
     if today is not None and lapse and _seconds(record.at) < lapse <= today:
         caveats.append(
-            f"the site does not permit its use since {record.unavailable_after}"
-            " (unavailable_after), which was later than the decision"
+            f"since {record.unavailable_after} (unavailable_after), after the decision, the site no"
+            " longer permits the use of the content"
         )
     if record.incomplete:
         caveats.append("part of the page was not read")
@@ -241,7 +241,7 @@ def _reservations(record: Record, now: float) -> Reservations | None:
         return None
     entry = {"location": "/", RESERVATION: int(max(values))}
     body = msgspec.json.encode([entry])
-    return Reservations(sought_at=now, status=200, fetched_at=now, body=body)
+    return Reservations(attempted_at=now, status=200, fetched_at=now, body=body)
 
 
 def _trouble(record: Record, document: Document | None, now: float) -> FetchTrouble | None:
@@ -300,7 +300,7 @@ def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
             "the request passed but had to wait for its turn: the delay is compared, the turn is not"
         )
     if any(len(item.raw) >= RAW_CAP for item in record.evidence or []):
-        caveats.append("a recorded statement is cut: what it said further cannot be replayed")
+        caveats.append("a recorded statement is truncated: the rest of it cannot be replayed")
     if record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats

@@ -334,7 +334,7 @@ def _spooled_pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
 
 #: The decisions on requests, and the refusals of responses.
 DECISIONS = "(kind = 'decision' OR (kind = 'signals' AND action <> 'pass'))"
-#: What responses state, with a column for each use and for the usual conditions.
+#: The records of responses, with a column for each use and for max-snippet.
 SIGNALS = (
     "SELECT *, "
     + ", ".join(

@@ -318,7 +318,7 @@ def _csv(entry: AnyRecord) -> str | None:
     return ",".join(_cell(values[name]) for name in _COLUMNS)
 
 
-#: The columns of what responses state; a use that is not named in a record is unknown.
+#: The columns of records of responses. A use that a record does not name is unknown.
 _SIGNAL_FIELDS = (
     "at", "id", "request", "component", "job", "agent", "url", "origin", "status", "action",
     "reason", "detail",
@@ -333,7 +333,7 @@ _SIGNAL_COLUMNS = (
 
 
 def _signals(entry: AnyRecord) -> str | None:
-    """A line for a response whose site states something of the use of its content."""
+    """A line for the record of a response."""
     if not isinstance(entry, SignalsRecord):
         return None
     values = [getattr(entry, name) for name in _SIGNAL_FIELDS]

@@ -33,7 +33,7 @@ _COUNTED = """
     FROM records WHERE {where} AND (kind IN ('decision', 'repeats', 'fail-open')
                                     OR kind = 'signals' AND action <> 'pass')
 """
-# One row for each use that a statement denies in a decision.
+# One row for each decision, use and signal that denies the use.
 _DENIALS = """
     SELECT DISTINCT id, origin, reason, action, would, item->>'signal' AS signal,
            unnest(from_json(item->'denies', '["VARCHAR"]')) AS use
@@ -176,7 +176,7 @@ class Decisions:
 
     def deferrals(self) -> list[tuple[Any, ...]]:
         """Return the origins and reasons with the most deferrals: the median and the longest wait
-        in seconds, and number."""
+        in seconds, and the number of deferrals."""
         return self.rows(
             "SELECT origin, reason, round(median(wait), 1), round(max(wait), 1), sum(n) FROM"
             " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP)) - epoch(time) AS wait FROM counted"
@@ -185,8 +185,8 @@ class Decisions:
         )
 
     def unreachable(self) -> list[tuple[Any, ...]]:
-        """Return the origins whose robots.txt could not be fetched: failure, first and last time,
-        and number."""
+        """Return the origins whose robots.txt could not be fetched: the failure, its first and last
+        time, and the number of decisions."""
         return self.rows(
             'SELECT origin, coalesce(failure, detail), min("at"), max("at"), sum(n) FROM counted'
             " WHERE reason = 'unreachable' GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
@@ -203,8 +203,8 @@ class Decisions:
         )
 
     def differences(self) -> list[tuple[Any, ...]]:
-        """Return each action's decisions as they were and as they would have been, and the
-        difference."""
+        """Return for each action how many decisions there were, how many there would have been, and
+        the difference."""
         return self.rows(
             "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
             f" (SELECT was, action, n FROM {_DECISIONS} UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
@@ -222,8 +222,8 @@ class Decisions:
         )
 
     def signals(self) -> list[tuple[Any, ...]]:
-        """Count what sites deny: use, signal, number of origins, of statements, and of refusals
-        because of signals."""
+        """Count the denied uses by use and signal: the numbers of origins, of statements, and of
+        refusals because of signals."""
         sql = (
             "SELECT use, signal, count(DISTINCT origin), count(*),"
             " count(*) FILTER (action = 'drop' AND reason = 'usage-reserved')"
@@ -314,7 +314,7 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
         ),
         FigureTable(
             "Signals",
-            "Uses that sites deny, by signal, and how many requests and responses were refused",
+            "Uses that sites deny, by use and signal, and the number of refused requests and responses",
             ["use", "signal", "origins", "statements", "refused"],
             decisions.signals(),
         ),

@@ -107,16 +107,16 @@ def facts(
 
 
 def reservations_as_data(reservations: Reservations | None) -> dict[str, Any] | None:
-    """Return what is known about reservations, without their body, for JSON."""
+    """Return reservations as JSON values, without their body."""
     if reservations is None:
         return None
-    is_had = reservations.status is not None
+    has_answer = reservations.status is not None
     return {
         "status": reservations.status,
-        "size": len(reservations.body) if is_had else None,
-        "sha256": reservations.sha256 if is_had else None,
-        "fetched_at": moment(reservations.fetched_at) if is_had else None,
-        "sought_at": moment(reservations.sought_at),
+        "size": len(reservations.body) if has_answer else None,
+        "sha256": reservations.sha256 if has_answer else None,
+        "fetched_at": moment(reservations.fetched_at) if has_answer else None,
+        "attempted_at": moment(reservations.attempted_at),
         "failure": reservations.failure or None,
     }
 
@@ -126,7 +126,7 @@ def _described_reservations(
 ) -> str:
     parts = []
     if reservations.failure:
-        parts.append(f"not available at {when(reservations.sought_at)} ({reservations.failure})")
+        parts.append(f"not available at {when(reservations.attempted_at)} ({reservations.failure})")
     if reservations.status is not None:
         age = span(now - reservations.fetched_at)
         parts.append(

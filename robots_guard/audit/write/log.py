@@ -231,7 +231,7 @@ class FileAuditLog:
             raise AuditLogError(f"evidence: {error.strerror or error}") from error
 
     def _keep_signals(self, decision: Decision) -> None:
-        """Write what a response states to the evidence, before it is recorded."""
+        """Write the record of a response to the evidence, before it is written to the audit log."""
         if self._evidence is None:
             return
         identity = self._open_writer().identity

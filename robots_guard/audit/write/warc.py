@@ -1,5 +1,5 @@
-"""Evidence: each fetch of a robots.txt or tdmrep.json, including error responses, and what
-responses state about the use of their content, as WARC records (ISO 28500) for archives.
+"""Evidence: each fetch of a robots.txt or tdmrep.json, including error responses, and the records
+of responses that state something about the use of their content, as WARC records (ISO 28500).
 
 Invariant: a record has what was received, without secrets. Fetchers return header fields and a
 decoded body, not the bytes on the wire: transfer and content codings are therefore left out, and
@@ -78,8 +78,7 @@ class Evidence:
             return {"warc_id": identity, "warc_file": self._name}
 
     def keep_signals(self, record: SignalsRecord, at: float, beside: str) -> None:
-        """Write what a response states as a metadata record, whose content is the record of the
-        audit log as JSON. Raises OSError."""
+        """Write the audit log's record of a response as a metadata record. Raises OSError."""
         data = metadata_of(record, at)
         with self._lock:
             self._append_beside(beside, data)

@@ -1,4 +1,4 @@
-"""What a response states about the use of its content, with its evidence and its replay."""
+"""The page of a decision on a response: its evidence, its circumstances and its replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ResponseCase(NamedTuple):
 
 
 class ResponseDetails(NamedTuple):
-    """A response with its replay; `no_replay` says why there is none."""
+    """A case with its replay. `no_replay` says why there is none."""
 
     case: ResponseCase
     replayed: Replayed | None

@@ -1,1 +1,1 @@
-"""HTML pages: bytes -> statements and links. Knows the text of a page only."""
+"""HTML pages: bytes -> statements and links."""

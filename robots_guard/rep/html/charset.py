@@ -1,9 +1,9 @@
-"""The characters of an HTML page: its bytes as UTF-8, in each reading that another reader could have.
+"""The charset of an HTML page: its bytes are converted to UTF-8.
 
-A browser takes the byte order mark before the charset of the Content-Type, and that before the
-charset that the page itself declares (WHATWG Encoding, "decode"; HTML, "encoding sniffing").
-If another reading of the same bytes could show a META that this one hides, there are several
-documents: what any of them denies is denied.
+A byte order mark takes precedence over the charset of the Content-Type, and that over the charset
+that the page itself declares (WHATWG Encoding, "decode"; HTML, "encoding sniffing").
+If the bytes could show a META in another charset that they hide in this one, the page is converted
+in both ways. What either document denies is denied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECLARATION = re.compile(
 )
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _UTF_8 = frozenset({"utf-8", "utf8", "unicode-1-1-utf-8", "x-unicode20utf8"})
-#: In these labels the standard and Python differ.
+#: Labels that mean another encoding in the standard than in Python.
 _CODECS = {
     "ascii": "windows-1252",
     "us-ascii": "windows-1252",
@@ -52,8 +52,8 @@ _CODECS = {
     "windows-874": "cp874",
     "tis-620": "cp874",
 }
-#: Python's names of the encodings of the standard. Others (UTF-7, UTF-32, EBCDIC, HZ, rot13) are
-#: not known to browsers, and a page in them could hide a META or show one that is not there.
+#: Python's names of the encodings of the standard. Browsers do not know the others (UTF-7, UTF-32,
+#: EBCDIC, HZ, rot13): decoding them could hide a META that browsers see, or show another.
 _KNOWN = frozenset(
     {
         "utf-8", "utf-16-le", "utf-16-be", "big5hkscs", "cp932", "cp949", "euc_jp", "gb18030",
@@ -70,8 +70,8 @@ _FALLBACK = "cp1252"
 def documents(body: bytes, content_type: str) -> list[bytes]:
     """Return the page in UTF-8, first as a browser reads it.
 
-    There are more documents if its bytes can be read in another way: without its NUL bytes, and as
-    ASCII if its charset is doubtful. Each may contain bytes that are not UTF-8.
+    Further documents follow if a crawler could read the bytes in another way: as ASCII, if the
+    charset is doubtful, and without NUL bytes. Each may contain bytes that are not UTF-8.
     """
     mark, charset = _charset(body, content_type)
     content = body[mark:] if mark else body
@@ -93,7 +93,7 @@ def _charset(body: bytes, content_type: str) -> tuple[int, str]:
 
 
 def _declared(body: bytes) -> str:
-    """Return the charset that the page declares in its first bytes; empty if none."""
+    """Return the charset that the page declares in its first bytes, or an empty string."""
     start = body[:PRESCAN]
     if b"<" not in start:
         return ""
@@ -117,7 +117,7 @@ def _default(body: bytes) -> str:
 
 
 def _codec(label: str) -> str:
-    """Return Python's name of a charset that browsers know; empty if they do not."""
+    """Return Python's name of a charset, or an empty string if browsers do not know it."""
     label = label.strip().lower()
     if label in _UTF_8:
         return "utf-8"
@@ -135,7 +135,7 @@ def _utf_8(content: bytes, charset: str) -> bytes:
 
 
 def _is_doubtful(content: bytes, charset: str, *, has_mark: bool, text: bytes) -> bool:
-    """Whether the bytes could be read as ASCII, and then hold other tags than in their charset."""
+    """Whether the bytes could be read as ASCII and would then have other tags."""
     if charset in _WIDE:
         return not has_mark and b"\0" not in content[:PRESCAN]
     if charset == _STATEFUL:

@@ -1,10 +1,10 @@
-"""The part of an HTML document that can hold statements, and whether a tree of it may be built.
+"""The limits on parsing: which part of an HTML document is parsed, and whether into a tree.
 
-A tree costs more than the text: a parser compares attributes of one tag with each other, walks up
-the open elements, and repeats unclosed formatting elements in each paragraph. All of this grows
-with the square of the number of tags or attributes (measured with lexbor 2.5: 24 KB become 540 MB).
-So a document is given to such a parser up to its last META only, and if it has few tags. Pages have
-their METAs in the head.
+A parser that builds a tree compares the attributes of a tag with each other, walks up the open
+elements, and repeats unclosed formatting elements in each paragraph. The time and memory for this
+grow with the square of the number of tags or attributes (measured with lexbor 2.5: 24 KB become
+540 MB). So such a parser gets only documents with few tags, and only the part that can contain
+statements. Of most pages that is the head.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ TREE_BYTES = 512 * 1024
 TREE_TAGS = 1_000
 TAG_BYTES = 2048
 
-#: A META that states nothing: it has none of the attributes `name` and `http-equiv`. Its values
-#: have no `<`, so that the time to find this is linear.
+#: A META that states nothing: it has neither `name` nor `http-equiv`. No value may contain `<`, so
+#: that matching takes linear time.
 _SILENT_META = re.compile(
     rb"<meta(?:[\t\n\f\r ]++(?:property|itemprop|charset|content|id|class|lang)[\t\n\f\r ]*+="
     rb"[\t\n\f\r ]*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\t\n\f\r \"'<>=`]++))++[\t\n\f\r ]*+/?>"
@@ -30,8 +30,8 @@ _TEXT_END = re.compile(
 )
 
 
-def extent(document: bytes) -> int:
-    """Return the length of the part of a document that can hold statements; 0 if none can."""
+def relevant_length(document: bytes) -> int:
+    """Return the length of the part of a document that can contain statements, or 0."""
     text = document.lower()
     if text.rfind(b"data-nosnippet") >= 0:
         return len(text)
@@ -49,17 +49,18 @@ def text_end(document: bytes, begin: int) -> int:
 
 
 def is_small_tree(document: bytes) -> bool:
-    """Whether the time and memory for a tree of a document are small, whatever its content."""
+    """Whether a tree of a document takes little time and memory, whatever its content."""
     if len(document) > TREE_BYTES:
         return False
     pieces = document.split(b"<", TREE_TAGS + 1)
     if len(pieces) > TREE_TAGS + 1:
         return False
-    return all(_begins_small(piece) for piece in pieces if len(piece) > TAG_BYTES)
+    return all(_begins_with_short_tag(piece) for piece in pieces if len(piece) > TAG_BYTES)
 
 
-def _begins_small(piece: bytes) -> bool:
-    """Whether the tag at the begin of a text after `<` has few attributes."""
+def _begins_with_short_tag(piece: bytes) -> bool:
+    """Whether the tag at the beginning of a piece, without its `<`, is short and thus has few
+    attributes."""
     tag = TAG.match(b"<" + piece)
     return tag is not None and tag.end() <= TAG_BYTES
 

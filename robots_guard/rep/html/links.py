@@ -1,4 +1,4 @@
-"""Addresses in a page, and which of its links may be followed as far as `rel` says."""
+"""Links of a page: their addresses as absolute URLs, and what `rel` says about following them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import quote, urljoin
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
 
-LINKS = 50_000  # of one page; those with rel=nofollow go first
-CHARACTERS = 16_000_000  # of their addresses, which may be much longer than the page
-ADDRESS = 8_000  # characters of one
+LINKS = 50_000  # of one page; those with rel=nofollow are kept first
+CHARACTERS = 16_000_000  # of all absolute URLs of one page
+ADDRESS = 8_000  # characters of one address
 
 _KEYWORDS = re.compile(r"[\s,]+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -23,7 +23,7 @@ _SAFE = "!#$%&'()*+,/:;=?@[]~"
 
 
 def has_keyword(rel: str, keyword: str) -> bool:
-    """Whether `rel` has a keyword. Blanks separate keywords (HTML), and so do commas (Google)."""
+    """Whether `rel` has a keyword. Keywords are separated by blanks (HTML) or commas (Google)."""
     return keyword in rel.lower() and keyword in _KEYWORDS.split(rel.lower())
 
 
@@ -67,15 +67,14 @@ def _without_dots(target: str) -> str:
 
 @lru_cache(maxsize=256)
 def base_url(url: str, base: str | None) -> str:
-    """Return the URL that relative addresses of a page are relative to; `base` is the href of its
-    BASE."""
+    """Return the URL that a page's relative addresses refer to. `base` is the href of its BASE."""
     if base is None:
         return url
     return resolved(url, base) or url
 
 
 def resolved(base: str, address: str) -> str | None:
-    """Return an address of a page as an absolute URL; None if it is not one of http or https."""
+    """Return an address of a page as an absolute URL, or None if that is not http or https."""
     text = address.strip(_AROUND)
     if text.startswith("/") and not text.startswith("//") and _CLEAN.fullmatch(text):
         root = _root(base)
@@ -103,10 +102,11 @@ def _root(url: str) -> str | None:
         return None
 
 
-def followable(base: str, links: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    """Return the addresses of links (href and rel), each with whether it may be followed.
+def link_permissions(base: str, links: Iterable[tuple[str, str]]) -> dict[str, bool]:
+    """Return the addresses of links, each with whether it may be followed.
 
-    An address that is linked with and without rel=nofollow may be followed.
+    `links` are pairs of href and rel. An address that is linked both with and without rel=nofollow
+    may be followed.
     """
     written: dict[str, bool] = {}
     for href, rel in links:
@@ -117,14 +117,11 @@ def followable(base: str, links: Iterable[tuple[str, str]]) -> dict[str, bool]:
         url = resolved(base, href)
         if url is None:
             continue
-        if url not in found:
+        if url in found:
+            found[url] = found[url] or may_follow
+        elif len(found) < LINKS and length + len(url) <= CHARACTERS:
             length += len(url)
-            if len(found) >= LINKS or length > CHARACTERS:
-                length -= len(url)
-                continue
             found[url] = may_follow
-        elif may_follow:
-            found[url] = True
     return found
 
 

@@ -1,7 +1,7 @@
-"""What of a page's markup is read: METAs, licence links, and texts that are not for snippets.
+"""The parts of a page's markup that can state something.
 
-The tree of selectolax is exact, and is used where it is installed and its cost is bounded. Else the
-tokenizer of this package reads the page; it may find more.
+`tree_reader` finds exactly what a browser sees. It is used if selectolax is installed and the cost
+of a tree is bounded. Otherwise `tag_reader` reads the page, and may find more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 class Element(NamedTuple):
     """An element: its attributes by their names in lower case, and its start tag as text.
 
-    Unless it is certain, a browser may not see it. Then it can close things only.
+    If `is_certain` is False, a browser may not see the element. It can then deny, but not permit.
     """
 
     attributes: Mapping[str, str | None]
@@ -21,15 +21,15 @@ class Element(NamedTuple):
     is_certain: bool = True
 
     def get(self, name: str) -> str:
-        """Return an attribute without blanks around it; empty if it is missing."""
+        """Return an attribute without surrounding blanks, or an empty string if it is missing."""
         return (self.attributes.get(name) or "").strip()
 
 
 class Markup(NamedTuple):
     """The elements of a page that can state something."""
 
-    metas: list[Element]  # those with a name or a http-equiv
-    licenses: list[Element]
+    metas: list[Element]  # with a name or an http-equiv
+    licenses: list[Element]  # LINK elements, not all of which link to a licence
     withheld: list[str]  # the texts of elements with data-nosnippet
     base: str | None  # href of the first BASE that has one
     is_incomplete: bool = False

@@ -1,7 +1,7 @@
-"""What the METAs of a page state.
+"""Meta tags: what the META elements of a page state.
 
-A META of robots rules has the name `robots` or that of a crawler. Any word can be the name of a
-crawler, so a META with another name counts only if it holds a rule of the closed list.
+A META with robots rules has the name `robots` or the name of a crawler. Any word can be a crawler's
+name, so a META with any other name counts only if its content has one of the known rules.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from robots_guard.rep.html.links import absolute_url
 from robots_guard.rep.html.markup import Element
 from robots_guard.rep.signals import content_signal, content_usage, tdmrep
-from robots_guard.rep.signals.bounds import is_closing
+from robots_guard.rep.signals.bounds import is_restrictive
 from robots_guard.rep.signals.rules import agent_name, read_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
-#: Names that are no crawler's (HTML section 4.2.5.1, and the registry MetaExtensions).
+#: Names that do not name a crawler (HTML section 4.2.5.1, and the registry MetaExtensions).
 _NOT_AGENTS = frozenset(
     {
         "abstract", "apple-mobile-web-app-capable", "apple-mobile-web-app-title", "application-name",
@@ -42,7 +42,7 @@ def meta_statements(metas: Iterable[Element]) -> Iterator[Statement]:
     policies: list[str] = []
     for meta in metas:
         for statement in _statements(meta):
-            if meta.is_certain or is_closing(statement) or statement.signal in _RECORDED:
+            if meta.is_certain or is_restrictive(statement) or statement.signal in _RECORDED:
                 yield statement
         name = (meta.get("name") or meta.get("http-equiv")).lower()
         if name == tdmrep.RESERVATION:
@@ -86,7 +86,8 @@ def _rules(meta: Element, agent: str, flags: tuple[Flag, ...]) -> tuple[Statemen
 
 
 def _named_rules(meta: Element, names: str) -> Iterator[Statement]:
-    """Yield the rules for the crawlers that a META names. No document defines a list of names."""
+    """Yield the rules of a META for each crawler in its name. No document defines a list of names
+    there."""
     agents = [name for name in _SEPARATORS.split(names) if _AGENT.fullmatch(name)]
     flags: tuple[Flag, ...] = (Flag.LENIENT,) if _SEPARATORS.search(names) else ()
     for name in dict.fromkeys(agents):
@@ -139,7 +140,8 @@ def _content_signal(meta: Element) -> Iterator[Statement]:
 
 _Reader = Callable[[Element], Iterator[Statement]]
 
-#: No document defines a META for these two (draft-ietf-aipref-attach-05, contentsignals.org).
+#: No document defines a META for these two fields (draft-ietf-aipref-attach-05,
+#: contentsignals.org).
 _FIELDS: dict[str, _Reader] = {
     "content-usage": _content_usage,
     "content-signal": _content_signal,

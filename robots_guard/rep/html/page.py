@@ -1,4 +1,4 @@
-"""What an HTML page states: its METAs, licence links, and elements that are not for snippets."""
+"""A page: what its METAs, licence links and data-nosnippet elements state, and its links."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from robots_guard.rep.html.charset import documents
-from robots_guard.rep.html.limits import extent, is_small_tree, text_end
+from robots_guard.rep.html.limits import is_small_tree, relevant_length, text_end
 from robots_guard.rep.html.links import (
     absolute_url,
     base_url,
-    followable,
     has_keyword,
+    link_permissions,
     resolved,
 )
 from robots_guard.rep.html.markup import NO_MARKUP, Element, Markup
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HTML = "text/html"
 XHTML = "application/xhtml+xml"
 RSL = "application/rsl+xml"
-WITHHELD = 100  # texts with data-nosnippet that are recorded
+WITHHELD = 100  # recorded texts of data-nosnippet elements
 
 _LINKS = frozenset({b"a", b"area", b"base"})
 _ESSENCE = re.compile(r"[^\s;,]+/[^\s;,]+")
@@ -39,7 +39,7 @@ _START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\x00\t\n\f\r ]*+<")
 
 
 class Page:
-    """What a page states, and its links. It keeps the page until its links are read."""
+    """The statements and links of a page. It keeps the document until the links are read."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class Page:
 
     @cached_property
     def links(self) -> Mapping[str, bool]:
-        """The addresses that the page links to, absolute and without fragments.
+        """The URLs that the page links to, without fragments, each with whether it may be followed:
+        False if every link to it has rel=nofollow.
 
-        Each has whether it may be followed as far as rel=nofollow says. The first access reads the
-        page once more.
+        The first access reads the page once more.
         """
         base = None
         found: list[tuple[str, str]] = []
@@ -75,7 +75,7 @@ class Page:
             elif base is None:
                 base = href
         self._document = b""
-        return followable(base_url(self._url, base), found)
+        return link_permissions(base_url(self._url, base), found)
 
     def may_follow(self, url: str) -> bool:
         """Whether the page's links to a URL may be followed, as far as rel=nofollow says.
@@ -99,8 +99,8 @@ class Page:
 def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True) -> Page:
     """Read a page. It never raises, and the time is linear in the length of the body.
 
-    `content_type` is the value of the field, empty if there is none. `is_whole` is False if the
-    body is only the beginning of the page. A body that is not HTML states nothing.
+    `content_type` is the value of the Content-Type field, or empty. `is_whole` is False if the body
+    is only the beginning of the page. A body that is not HTML states nothing.
     """
     essence = _html_type(body, content_type)
     if not essence:
@@ -124,7 +124,7 @@ def may_be_html(content_type: str) -> bool:
 
 
 def _html_type(body: bytes, content_type: str) -> str:
-    """Return the type of HTML that a body has; empty if it is not HTML."""
+    """Return the HTML media type of a body, or an empty string if it is not HTML."""
     types = _types(content_type)
     for known in (XHTML, HTML):
         if known in types:
@@ -141,14 +141,14 @@ def _is_typed(types: list[str]) -> bool:
 
 
 def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:
-    """Yield the markup of a document; of XHTML also as HTML, in case its consumer reads it so."""
+    """Yield the markup of a document. XHTML is read as HTML too, in case a crawler does so."""
     if is_xml:
         yield read_tags(document, is_xml=True)
     yield _html_markup(document)
 
 
 def _html_markup(document: bytes) -> Markup:
-    end = extent(document)
+    end = relevant_length(document)
     if not end:
         return NO_MARKUP
     tree_of = tree_type()
@@ -174,7 +174,7 @@ def _tree_markup(tree_of: type[LexborHTMLParser], document: bytes, end: int) -> 
 
 
 def _statements(markups: Sequence[Markup], url: str) -> Iterator[Statement]:
-    """Yield the statements of a page, which may have several readings: browsers have the first."""
+    """Yield the statements of a page from its markups, of which the first is what browsers see."""
     metas: list[Element] = []
     for place, markup in enumerate(markups):
         if place == 0:

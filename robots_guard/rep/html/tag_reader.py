@@ -1,4 +1,4 @@
-"""Reads markup by its tags alone, without a tree and without an extra."""
+"""The reader of tags: finds markup without a tree and without an extra."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ def read_tags(document: bytes, *, is_xml: bool = False) -> Markup: ...
 @overload
 def read_tags(document: bytes, *, is_cut: Literal[True]) -> Markup | None: ...
 def read_tags(document: bytes, *, is_xml: bool = False, is_cut: bool = False) -> Markup | None:
-    """Return the markup of a document; None of one that was cut in a place that may not be between
-    tags."""
+    """Return the markup of a document.
+
+    Returns None if the document was cut and the cut may be within a tag.
+    """
     text = document.lower()
     has_withheld = b"nosnippet" in text
     tokenizer = Tokenizer(document, None if has_withheld else _NAMES, is_xml=is_xml)
-    withheld = _Withheld(document)
+    withheld = _WithheldTexts(document)
     metas: list[Element] = []
     licenses: list[Element] = []
     base = None
@@ -39,7 +41,7 @@ def read_tags(document: bytes, *, is_xml: bool = False, is_cut: bool = False) ->
             base = tag.attributes().get("href")
     if is_cut and not tokenizer.is_between_tags:
         return None
-    if b"<frameset" in text:  # it removes a body before it
+    if b"<frameset" in text:  # a frameset replaces a body before it
         metas = [meta._replace(is_certain=False) for meta in metas]
     return Markup(metas, licenses, withheld.texts(), base, tokenizer.is_exhausted)
 
@@ -49,7 +51,7 @@ def _element(document: bytes, tag: Tag) -> Element:
     return Element(tag.attributes(), text.decode("utf-8", "replace"), tag.is_certain)
 
 
-class _Withheld:
+class _WithheldTexts:
     """Collects the texts of the outermost elements with data-nosnippet."""
 
     def __init__(self, document: bytes) -> None:
@@ -58,12 +60,12 @@ class _Withheld:
         self._pieces: list[bytes] = []
         self._name = b""  # the open element
         self._depth = 0
-        self._at = 0  # where its text goes on
+        self._at = 0  # where its text continues
 
     def add(self, tag: Tag) -> None:
         """Take the next tag."""
         if tag.start < self._at:
-            return  # of another reading
+            return  # a tag of another reading
         if self._depth:
             if not (tag.is_end and tag.name in (b"script", b"style")):
                 self._pieces.append(self._document[self._at : tag.start])
@@ -76,7 +78,7 @@ class _Withheld:
         self._at = tag.end
 
     def texts(self) -> list[str]:
-        """Return the texts; an element that is not closed goes on to the end."""
+        """Return the texts. An element that is not closed extends to the end of the document."""
         if self._depth:
             self._pieces.append(self._document[self._at :])
             self._close()

@@ -1,12 +1,12 @@
-"""The tags of an HTML document, as the tokenizer of the HTML standard finds them (WHATWG HTML,
-section 13.2.5).
+"""A tokenizer: finds the tags of an HTML document as the HTML standard does (WHATWG HTML, section
+13.2.5).
 
-There is no tree: the work is linear in the length of the document, however deep it is. What only
-the tree says is in doubt here: whether `<title>` is that of HTML or of SVG, for example, and so
-whether tags can stand in it. From there both readings are followed.
+It builds no tree, so the time is linear in the length of the document, however deep its elements
+are nested. Some tags are ambiguous without a tree: `<title>` contains only text in HTML, but can
+contain tags in SVG. From such a tag on, the tokenizer follows both readings.
 
-Invariant: each META, link and anchor that a browser sees in the document is found. More may be
-found: what `<select>` or `<frameset>` drops.
+Invariant: each META, link and anchor that a browser sees in the document is found. Others may be
+found too, such as those that a browser drops within `<select>` or before `<frameset>`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
-WORK = 32  # times that a document may be read for its doubtful places
+WORK = 32  # times that a document may be read because of its ambiguous tags
 
 _SPACE = rb"[\t\n\f\r ]"
 _VALUE = rb"(?:\"[^\"]*+\"|'[^']*+'|[^\t\n\f\r >\"'][^\t\n\f\r >]*+|(?=>))"
@@ -29,7 +29,7 @@ _ATTRIBUTES = (
     + rb"(?:" + _SPACE + rb"*+=" + _SPACE + rb"*+" + _VALUE
     + rb"|(?!" + _SPACE + rb"*+=)))*+"
 )  # fmt: skip
-#: A whole start or end tag: slash, name, attributes. A tag that the end of the document cuts is none.
+#: A whole start or end tag: slash, name, attributes. A tag without its `>` does not match.
 TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\f\r />]*+)(" + _ATTRIBUTES + rb")>")
 _ATTRIBUTE = re.compile(
     rb"(" + _ATTRIBUTE_NAME + rb")(?:" + _SPACE + rb"*+=" + _SPACE
@@ -40,9 +40,9 @@ _BOGUS_END = re.compile(rb">")
 _CDATA_END = re.compile(rb"\]\]>")
 _SCRIPT_PART = re.compile(rb"<!--|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
 _REFERENCE = re.compile(r"&(?:#[xX][0-9a-fA-F]+;?|#[0-9]+;?|[a-zA-Z][a-zA-Z0-9]*;?)")
-_DIGITS = 7  # no character has a number of more digits
+_DIGITS = 7  # the most digits of a character's number
 
-#: Elements in which no tag but their own end tag is one, unless they are not HTML elements.
+#: Elements that contain only text, up to their end tag. In SVG and MathML they can contain tags.
 _TEXT_ELEMENTS = frozenset(
     {b"title", b"textarea", b"style", b"xmp", b"iframe", b"noembed", b"noframes"}
 )
@@ -50,17 +50,15 @@ _TEXT_END = {
     name: re.compile(rb"(?=</" + name + rb"[\t\n\f\r />])", re.IGNORECASE)
     for name in _TEXT_ELEMENTS
 }
-#: After one of these a start tag may mean another thing, or nothing: only the tree knows.
+#: After one of these, only a tree shows what a start tag means, and whether a browser drops it.
 _DOUBTFUL = frozenset({b"svg", b"math", b"select", b"frameset"})
-
-
 _MARKED = _TEXT_ELEMENTS | _DOUBTFUL | {b"script", b"plaintext", b"template"}
 
 
 @cache
 def _run(names: frozenset[bytes]) -> re.Pattern[bytes]:
-    """Return the pattern of a run of text and of tags that neither have one of the names nor change
-    how the document goes on."""
+    """Return a pattern that skips text and irrelevant tags: those that have none of the names and
+    do not change how the rest of the document is read."""
     stops = b"|".join(sorted(names | _MARKED))
     end = _SPACE[:-1] + b"/>]"
     return re.compile(
@@ -71,17 +69,17 @@ def _run(names: frozenset[bytes]) -> re.Pattern[bytes]:
 
 
 class Tag(NamedTuple):
-    """A start or end tag, with its place in the document. `name` is in lower case."""
+    """A start or end tag with its position in the document. `name` is in lower case."""
 
     start: int
     end: int
     name: bytes
     is_end: bool
-    text: bytes  # its attributes as they are written
-    is_certain: bool  # a browser sees it, too
+    text: bytes  # the attributes as they are written
+    is_certain: bool  # a browser sees the tag, too
 
     def attributes(self) -> dict[str, str]:
-        """Return the attributes by their names in lower case; of equal names the first counts."""
+        """Return the attributes by their names in lower case. Of a repeated name the first counts."""
         found: dict[str, str] = {}
         for name, *values in _ATTRIBUTE.findall(self.text):
             key = name.lower().decode("utf-8", "replace")
@@ -96,17 +94,17 @@ class Tag(NamedTuple):
 
 
 class Tokenizer:
-    """Finds the tags of one document: the start tags that have one of the names, or all tags.
+    """Finds the tags of one document: the start tags with one of `names`, or all tags.
 
-    A reading is the position at which it goes on, outside of any tag. In XML no element holds text
-    only, and one that closes itself is empty.
+    A reading is a position outside any tag, from which the tokenizer continues. In XML every
+    element can contain tags, and a self-closing element is empty.
     """
 
     def __init__(
         self, document: bytes, names: frozenset[bytes] | None = None, *, is_xml: bool = False
     ) -> None:
-        self.is_exhausted = False  # the document has too many readings to follow them all
-        self.is_between_tags = False  # the document ends where a tag ends, in its only reading
+        self.is_exhausted = False  # there were too many readings to follow them all
+        self.is_between_tags = False  # the document ends after a tag, and has one reading only
         self._document = document
         self._names = names
         self._run = _run(names) if names and not is_xml else None
@@ -114,13 +112,13 @@ class Tokenizer:
         self._is_doubtful = False
         self._readings = [0]
         self._seen: set[int] = set()
-        self._absent: dict[re.Pattern[bytes], int] = {}  # what is not found from a place on
+        self._absent: dict[re.Pattern[bytes], int] = {}  # from where on a pattern has no match
         self._work = WORK * len(document)
 
     def tags(self) -> Iterator[Tag]:
-        """Yield the tags in their order, then those of other readings.
+        """Yield the tags of the first reading in their order, then those of the other readings.
 
-        The content of `<template>` is left out.
+        Tags within `<template>` are left out.
         """
         while self._readings:
             begin = self._readings.pop()
@@ -130,7 +128,9 @@ class Tokenizer:
             yield from self._reading(begin)
 
     def _reading(self, begin: int) -> Iterator[Tag]:
-        document, seen, templates = self._document, self._seen, 0
+        document = self._document
+        seen = self._seen
+        templates = 0
         at = last = begin
         while 0 <= at < len(document):
             at = self._next(at)
@@ -154,7 +154,7 @@ class Tokenizer:
         self._work -= last - begin
 
     def _next(self, at: int) -> int:
-        """Return where the next tag begins that may be wanted; -1 if there is none."""
+        """Return where the next tag that may be wanted begins, or -1."""
         if self._run and (run := self._run.match(self._document, at)):
             at = run.end()
         return self._document.find(b"<", at)
@@ -168,13 +168,13 @@ class Tokenizer:
         return name.lower()
 
     def _templates(self, tag: Tag, depth: int) -> int:
-        """Return how many templates are open after a tag."""
+        """Return how many templates are open after the tag of a template."""
         if tag.is_end:
             return max(0, depth - 1)
         return depth if self._is_xml and tag.is_self_closing else depth + 1
 
     def _after_start(self, tag: Tag) -> int:
-        """Return where a reading goes on after a start tag; -1 at the end of the document."""
+        """Return where a reading continues after a start tag, or -1 at the end of the document."""
         if self._is_xml:
             return tag.end
         if tag.name in _DOUBTFUL:
@@ -193,7 +193,7 @@ class Tokenizer:
         return after
 
     def _after_other(self, at: int) -> int:
-        """Return where a reading goes on after a `<` that begins no whole tag; -1 at the end."""
+        """Return where a reading continues after a `<` that does not begin a whole tag, or -1."""
         document = self._document
         following = document[at + 1 : at + 3]
         if following[:1] == b"!":
@@ -202,7 +202,7 @@ class Tokenizer:
             return at + 3
         if following[:1].isalpha() or (following[:1] == b"/" and following[1:].isalpha()):
             self._work -= len(document) - at
-            return -1  # a tag that the end of the document cuts
+            return -1  # a tag that is cut off by the end of the document
         if following[:1] in (b"?", b"/"):
             return self._after(_BOGUS_END, at)
         return at + 1
@@ -223,7 +223,7 @@ class Tokenizer:
         return self._after(_BOGUS_END, at)
 
     def _after(self, pattern: re.Pattern[bytes], at: int) -> int:
-        """Return where a reading goes on after the next match of a pattern; -1 if there is none."""
+        """Return where a reading continues after the next match of a pattern, or -1."""
         absent = self._absent.get(pattern)
         if absent is not None and at >= absent:
             return -1
@@ -235,8 +235,7 @@ class Tokenizer:
         return found.end()
 
     def _script_end(self, begin: int) -> int:
-        """Return where the end tag of a script begins (section 13.2.5.15 and following); -1 if the
-        script has none."""
+        """Return where the end tag of a script begins (section 13.2.5.15 and following), or -1."""
         at = begin
         is_escaped = is_doubly_escaped = False
         while part := _SCRIPT_PART.search(self._document, at):

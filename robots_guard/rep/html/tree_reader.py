@@ -1,4 +1,5 @@
-"""Reads markup by the tree of selectolax (lexbor), which is that of browsers without scripts."""
+"""The reader of trees: finds markup in the tree of selectolax (lexbor), which is the tree that
+browsers build without scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _WITHHELD = "span[data-nosnippet],div[data-nosnippet],section[data-nosnippet]"
 
 @cache
 def tree_type() -> type[LexborHTMLParser] | None:
-    """Return the parser, or None if the extra `signals` is not installed."""
+    """Return the class of trees, or None if the extra `signals` is not installed."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError:
@@ -28,10 +29,10 @@ def tree_type() -> type[LexborHTMLParser] | None:
 def read_tree(
     tree_of: type[LexborHTMLParser], document: bytes, *, is_cut: bool = False
 ) -> Markup | None:
-    """Return the markup of a whole document, or of one that was cut after a tag.
+    """Return the markup of a whole document, or of a document that was cut after a tag.
 
-    Returns None if the cut is within a tag, a comment or an element that holds text only: what
-    begins there is not known.
+    Returns None if the cut is within a tag, a comment or an element that contains only text. To
+    find that out, a META is added at the cut: it is in the tree unless it was read as text.
     """
     end = _unused_name(document) if is_cut else b""
     tree = tree_of(document + b'<meta name="' + end + b'">' if is_cut else document)

@@ -1,1 +1,1 @@
-"""Signals: what a site says of the use of its content, beside Allow and Disallow."""
+"""Signals: what a site says about the use of its content, in addition to Allow and Disallow."""

@@ -1,7 +1,7 @@
 """The limit on the statements of one response, page or file.
 
-Invariant: beyond the limit no statement that closes something is lost. Its agent is: it then counts
-for every crawler.
+Invariant: no restrictive statement is lost beyond the limit, but its agent may be. It then binds
+every crawler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _PERMISSIONS = frozenset(
         "indexifembedded",
     ]
 )
+#: Rules of services that have ended.
 _INERT = frozenset(["noodp", "noydir", "noyaca", "nositelinkssearchbox"])
+#: The signals that are only recorded.
 _RECORDED = frozenset(
     (
         Signal.LICENSE,
@@ -42,7 +44,7 @@ _RECORDED = frozenset(
 )
 
 
-def is_closing(statement: Statement) -> bool:
+def is_restrictive(statement: Statement) -> bool:
     """Whether a statement denies or limits something, under any settings."""
     value = statement.value
     if value == "" or not statement.rule or Flag.UNKNOWN_RULE in statement.flags:
@@ -60,11 +62,11 @@ def is_closing(statement: Statement) -> bool:
 
 
 def bounded(statements: Iterable[Statement], limit: int = STATEMENTS) -> tuple[Statement, ...]:
-    """The statements, each once; of more than `limit`, those that close something. Of a signal that
-    is only recorded, the first RECORDED are kept.
+    """The statements without repetitions. Beyond `limit`, only restrictive statements count. Of a
+    signal that is only recorded, the first RECORDED are kept.
 
-    Closing statements after the limit are merged: one remains for each signal and rule, the
-    strictest, for every crawler. The last statement then says that the others were left out.
+    Those are merged: for each signal and rule the strictest remains, for every crawler. The last
+    statement then says that others were left out.
     """
     kept: dict[tuple[object, ...], Statement] = {}
     rest = _without_surplus(statements)
@@ -98,19 +100,22 @@ def _without_surplus(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def _identity(statement: Statement) -> tuple[object, ...]:
-    # 1 and True are equal, but are different values.
-    value = statement.value
-    kind = type(value)
     return (
-        *(statement.signal, statement.place, statement.rule, statement.agent),
-        *(value, kind, statement.flags, statement.line),
+        statement.signal,
+        statement.place,
+        statement.rule,
+        statement.agent,
+        statement.value,
+        type(statement.value),  # 1 and True are equal, but are different values
+        statement.flags,
+        statement.line,
     )
 
 
 def _merged(statements: Iterator[Statement]) -> list[Statement]:
     strictest: dict[tuple[object, ...], Statement] = {}
     for statement in statements:
-        if not is_closing(statement):
+        if not is_restrictive(statement):
             continue
         value = statement.value
         is_number = isinstance(value, int | float) and value is not True

@@ -1,9 +1,9 @@
 """Content-Signal: pairs such as `search=yes, ai-train=no, use=reference` (contentsignals.org).
 
-No grammar is published. Names and values are compared without case, and blanks are free. `use` is
-the level of use that the site accepts (Cloudflare, 1 July 2026).
+No grammar is published. Letter case and blanks are ignored. `use` is the level of use that the site
+accepts (Cloudflare, 1 July 2026).
 
-Invariant: what deviates from the published examples denies at most.
+Invariant: text that deviates from the published examples can deny, but never permits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from robots_guard.rep.signals.labels import (
     PIECE,
     SIGNAL_LABELS,
     USAGE_LABELS,
-    FieldOrigin,
+    FieldSource,
     LabelValue,
     canonical_label,
     is_no,
@@ -42,12 +42,12 @@ def read(
 ) -> tuple[Statement, ...]:
     """The statements of one field value. Never raises.
 
-    `flags` say what is doubtful about the place of the text: with any, nothing is permitted. `raw`
-    is the text of the header or line, if it is not `text`.
+    `flags` say what is doubtful about the place of the text. With any flag, nothing is permitted.
+    `raw` is the text of the header or line, if it is not `text`.
     """
     shown = text if raw is None else raw
-    origin = FieldOrigin(place, flags, agent, line, shown)
-    return statements_of(_entries(text), Signal.CONTENT_SIGNAL, origin)
+    source = FieldSource(place, flags, agent, line, shown)
+    return statements_of(_entries(text), Signal.CONTENT_SIGNAL, source)
 
 
 def _entries(text: str) -> Iterator[LabelValue]:
@@ -62,7 +62,7 @@ def _entries(text: str) -> Iterator[LabelValue]:
 
 
 def _scanned(member: str) -> Iterator[LabelValue]:
-    """The pairs in a member that is not one pair alone."""
+    """The pairs in a member that is not exactly one pair."""
     pieces = PIECE.findall(member)
     for label, value in pieces:
         yield _entry(label, value, is_lenient=True)

@@ -1,8 +1,8 @@
 """Content-Usage: an RFC 9651 dictionary such as `train-ai=n, search=y`.
 
-draft-ietf-aipref-vocab-07 defines the labels, draft-ietf-aipref-attach-05 the places. By the
-letter, only the tokens `y` and `n` are statements, and a syntax error makes the whole field say
-nothing. What is read beyond the letter only denies.
+draft-ietf-aipref-vocab-07 defines the labels, and draft-ietf-aipref-attach-05 the places. By these
+drafts, only the tokens `y` and `n` are statements, and a field with a syntax error states nothing.
+This module reads more than that, but only as denials.
 
 Invariant: a permission comes only from a well-formed dictionary, in a place that the draft defines,
 from a label of the current draft whose value is the token `y`.
@@ -19,7 +19,7 @@ from robots_guard.rep.signals.labels import (
     PIECE,
     SIGNAL_LABELS,
     USAGE_LABELS,
-    FieldOrigin,
+    FieldSource,
     LabelValue,
     canonical_label,
     is_no,
@@ -27,7 +27,7 @@ from robots_guard.rep.signals.labels import (
 )
 from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
 
-#: Characters that are read as a dictionary. A longer text is malformed: only its denials count.
+#: The most characters of a dictionary. A longer text is malformed: only its denials count.
 DICTIONARY_CAP = 65_536
 
 
@@ -42,14 +42,14 @@ def read(
 ) -> tuple[Statement, ...]:
     """The statements of one field value. Never raises.
 
-    `flags` say what is doubtful about the place of the text: with any, nothing is permitted. `raw`
-    is the text of the header, tag or line, if it is not `text`.
+    `flags` say what is doubtful about the place of the text. With any flag, nothing is permitted.
+    `raw` is the text of the header, tag or line, if it is not `text`.
     """
     if not text.strip():
         return ()
     shown = text if raw is None else raw
-    origin = FieldOrigin(place, flags, agent, line, shown)
-    return statements_of(_entries(text), Signal.CONTENT_USAGE, origin)
+    source = FieldSource(place, flags, agent, line, shown)
+    return statements_of(_entries(text), Signal.CONTENT_USAGE, source)
 
 
 def _entries(text: str) -> Iterator[LabelValue]:
@@ -60,7 +60,7 @@ def _entries(text: str) -> Iterator[LabelValue]:
 
 
 def _dictionary(text: str) -> dict[str, object] | None:
-    """The members of a dictionary by label, without parameters, or None for a syntax error."""
+    """The members of a dictionary by label, without parameters. None if there is a syntax error."""
     if len(text) > DICTIONARY_CAP:
         return None
     try:
@@ -90,7 +90,7 @@ def _reads_as_no(value: object) -> bool:
 
 
 def _known(label: str) -> tuple[str | None, tuple[Flag, ...]]:
-    """The label in the form in which statements have it, or None, and what is doubtful about it."""
+    """The canonical label, or None if it is unknown, and what is doubtful about it."""
     name = canonical_label(label)
     doubts = () if name == label else (Flag.LENIENT,)
     if name in USAGE_LABELS:
@@ -103,7 +103,7 @@ def _known(label: str) -> tuple[str | None, tuple[Flag, ...]]:
 
 
 def _scanned(text: str) -> Iterator[LabelValue]:
-    """The denials in a text that is no dictionary, and an entry that says that it is none."""
+    """The denials in a text that is not a dictionary, then an entry that marks it as malformed."""
     for label, value in PIECE.findall(text):
         name, flags = _known(label)
         if name is not None and is_no(value):

@@ -12,7 +12,7 @@ fourth form, and asctime() and the long American form are common:
 
 A date with slashes is not read, because its day and month cannot be distinguished.
 
-Invariant: a date alone is its first moment, and the day of the week is not compared with the date.
+Invariant: a date without a time means its first moment, and the day of the week is ignored.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST = (date.min.toordinal() - _EPOCH) * DAY
 _LAST = (date.max.toordinal() - _EPOCH + 1) * DAY - 1
 
-#: RFC 9110 section 5.6.7: a year of two digits that is more than 50 years ahead is in the past. The
-#: reader knows no clock, so it counts from the year in which it was written. Later, a year just
-#: above is read as past, which denies more and not less.
+#: RFC 9110 section 5.6.7: a year of two digits that seems to be more than 50 years in the future is
+#: in the past. This module knows no clock, so it counts from 2026, when it was written. In later
+#: years, some future dates are thus read as past dates, which denies more and not less.
 _LATEST_SHORT_YEAR = 2026 + 50
 
 
 class DateMatch(NamedTuple):
-    """A date in a text: its moment in seconds since 1970, and where its text ends."""
+    """A date in a text: its moment in seconds since 1970, and the position after it."""
 
     seconds: int
-    assumed_utc: bool  # the text names no time zone that is known
+    assumed_utc: bool  # the text names no known time zone
     end: int
 
 
@@ -108,23 +108,35 @@ def _moment(found: re.Match[str]) -> DateMatch | None:
     days = _days(parts)
     if seconds is None or days is None:
         return None
-    end, assumed_utc, shift = found.end(), False, 0
-    zone, offset = (parts["zone"] or "").lower(), parts["offset"] or parts["alone"]
-    if zone and zone not in _HOURS_OF_ZONES:
+    zone = _zone(found)
+    moment = days * DAY + seconds - zone.shift
+    return DateMatch(min(max(moment, _FIRST), _LAST), zone.is_assumed, zone.end)
+
+
+class _Zone(NamedTuple):
+    """A time zone: its shift from UTC in seconds, and the position after it."""
+
+    shift: int
+    is_assumed: bool
+    end: int
+
+
+def _zone(found: re.Match[str]) -> _Zone:
+    """The time zone of a date, or UTC if it names none that is known."""
+    name = (found["zone"] or "").lower()
+    if name and name not in _HOURS_OF_ZONES:
         # The reader of the line decides whether the word is a zone.
-        end, zone, offset = found.start("zone"), "", None
+        return _Zone(0, True, found.start("zone"))
+    end = found.end()
+    offset = found["offset"] or found["alone"]
     if offset is not None:
-        shift_or_none = _offset(offset)
-        if shift_or_none is None:
-            end, offset = found.start("offset" if zone else "alone"), None
-        else:
-            shift = shift_or_none
-    if zone and offset is None:
-        shift = _HOURS_OF_ZONES[zone] * 3600
-    if not zone and offset is None:
-        assumed_utc = True
-    moment = days * DAY + seconds - shift
-    return DateMatch(min(max(moment, _FIRST), _LAST), assumed_utc, end)
+        shift = _offset(offset)
+        if shift is not None:
+            return _Zone(shift, False, end)
+        end = found.start("offset" if name else "alone")
+    if name:
+        return _Zone(3600 * _HOURS_OF_ZONES[name], False, end)
+    return _Zone(0, True, end)
 
 
 def _days(parts: dict[str, str | None]) -> int | None:
@@ -147,8 +159,11 @@ def _year(digits: str) -> int:
 
 
 def _seconds_of_day(parts: dict[str, str | None]) -> int | None:
-    """Seconds since midnight; None if there is no such time. 24:00 ends the day (ISO 8601), and a
-    minute may have 61 seconds (RFC 9110 section 5.6.7)."""
+    """Seconds since midnight, or None if there is no such time.
+
+    24:00 is the end of the day (ISO 8601), and a minute may have 61 seconds (RFC 9110 section
+    5.6.7).
+    """
     hour = int(parts["hour"] or 0)
     minute = int(parts.get("minute") or 0)
     second = int(parts.get("second") or 0)
@@ -164,7 +179,7 @@ def _seconds_of_day(parts: dict[str, str | None]) -> int | None:
 
 
 def _offset(text: str) -> int | None:
-    """The seconds of an offset from UTC, such as +02:00, -0800 and +2; None if there is none such."""
+    """The seconds of an offset from UTC, such as +02:00, -0800 or +2. None if it is invalid."""
     found = re.fullmatch(r"([+-])([0-9]{1,2})(?::?([0-9]{2}))?", text)
     if found is None or int(found[2]) > 23 or int(found[3] or 0) > 59:
         return None

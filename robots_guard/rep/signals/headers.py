@@ -1,8 +1,8 @@
 """The statements in the header fields of a response.
 
-Field lines of X-Robots-Tag are read one by one: joined, the rules of the second line would belong
-to the agent that the first one names. Lines of structured fields are joined first, as RFC 9651
-section 4.2 demands.
+Field lines of X-Robots-Tag are read one by one. If they were joined, the rules of the second line
+would belong to the agent that the first line names. Lines of structured fields are joined first, as
+RFC 9651 section 4.2 requires.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def header_statements(
 ) -> tuple[Statement, ...]:
     """The statements of a response's headers, in the order of the signals. Never raises.
 
-    `headers` are names and values in their order, with field lines kept apart. `url` is the URL of
-    the response, which relative licence links refer to.
+    `headers` are pairs of a name and a value, one for each field line, in their order. `url` is the
+    URL of the response, which relative licence links refer to.
     """
     # RFC 9112 section 5.1: blanks before the colon are removed from a response.
     found = [header for header in headers if header[0].strip().lower() in FIELDS]
@@ -103,7 +103,7 @@ def _content_usage(headers: Sequence[Header]) -> Iterable[Statement]:
 
 
 def _content_signal(headers: Sequence[Header]) -> Iterator[Statement]:
-    # Some sites send it, but only its place in robots.txt is documented.
+    # Some sites send this field, but it is documented for robots.txt only.
     for header in headers:
         yield from content_signal.read(
             header[1], place=Place.HEADER, flags=(Flag.NONSTANDARD,), raw=_text(header)
@@ -153,7 +153,7 @@ def _reservations(lines: Mapping[str, Sequence[Header]]) -> Iterable[Statement]:
 
 
 def _demands_license(header: Header) -> bool:
-    """Whether a challenge has the scheme License. A header may have several challenges."""
+    """Whether one of the challenges in a header has the scheme License."""
     return _LICENSE_SCHEME.search(_QUOTED.sub('""', header[1])) is not None
 
 

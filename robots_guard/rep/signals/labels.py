@@ -1,7 +1,7 @@
-"""The words of Content-Usage and Content-Signal, which sites write in each other's place.
+"""Labels: the vocabularies of Content-Usage and Content-Signal, which sites confuse.
 
-Content-Usage (draft-ietf-aipref-vocab) says `train-ai=n`, Content-Signal (contentsignals.org) says
-`ai-train=no`. Earlier drafts of Content-Usage had further labels.
+A Content-Usage field (draft-ietf-aipref-vocab) says `train-ai=n`, and a Content-Signal field
+(contentsignals.org) says `ai-train=no`. Earlier drafts of Content-Usage had further labels.
 
 Invariant: a word of another vocabulary or of an earlier draft can deny, but never permits.
 """
@@ -23,32 +23,32 @@ USAGE_LABELS = frozenset(("train-ai", "ai-use", "search"))
 LEGACY_LABELS = frozenset(
     ("all", "bots", "tdm", "ai", "genai", "train-genai", "inference", "ai-output")
 )
-#: contentsignals.org; `use` is apart, because its values are levels.
+#: contentsignals.org. `use` is not one of them, because its values are levels.
 SIGNAL_LABELS = frozenset(("search", "ai-input", "ai-train"))
 
-#: Values that mean no, in whatever form. RFC 9651 writes false as ?0.
+#: Values that mean no. RFC 9651 writes false as ?0.
 _NO = frozenset(("n", "no", "not", "false", "f", "off", "0", "?0", "none", "never"))
 _NO_AS_VERBS = frozenset(("deny", "denied", "disallow", "disallowed", "forbidden", "prohibited"))
 
-#: A label and its value in a text that follows no grammar.
+#: A label and its value in a text that does not follow the grammar.
 PIECE = re.compile(
     r"""(?<![\w*.-])([A-Za-z*][\w*.-]{0,99})(?![\w*.-])  # label
-    [\s\x00-\x1f"']*+ [=:] [\s\x00-\x1f"':]*+            # between, whatever is there
+    [\s\x00-\x1f"']*+ [=:] [\s\x00-\x1f"':]*+            # separators
     (\??[A-Za-z0-9][A-Za-z0-9_-]*+)                      # value""",
     re.VERBOSE,
 )
 
 
 class LabelValue(NamedTuple):
-    """A label with its value, which is empty if it means nothing."""
+    """A label with its value, which is empty if it cannot be read."""
 
     label: str
     value: str
     flags: tuple[Flag, ...] = ()
 
 
-class FieldOrigin(NamedTuple):
-    """Where a field value stands, and for whom. `flags` say what is doubtful about the place."""
+class FieldSource(NamedTuple):
+    """The place, agent and text of a field value. `flags` say what is doubtful about the place."""
 
     place: Place
     flags: tuple[Flag, ...]
@@ -58,22 +58,22 @@ class FieldOrigin(NamedTuple):
 
 
 def statements_of(
-    entries: Iterable[LabelValue], signal: Signal, origin: FieldOrigin
+    entries: Iterable[LabelValue], signal: Signal, source: FieldSource
 ) -> tuple[Statement, ...]:
-    """The statements of entries. An entry with a flag permits nothing."""
-    raw = origin.raw.strip()[:RAW_CAP]
+    """The statements that entries make. An entry with a flag permits nothing."""
+    raw = source.raw.strip()[:RAW_CAP]
 
     def statement(entry: LabelValue) -> Statement:
-        flags = tuple(dict.fromkeys((*origin.flags, *entry.flags)))
+        flags = tuple(dict.fromkeys((*source.flags, *entry.flags)))
         is_doubtful_permission = bool(flags) and entry.value in ("y", "yes")
         return Statement(
             signal=signal,
-            place=origin.place,
+            place=source.place,
             rule=entry.label[:LABEL_CAP],
             value="" if is_doubtful_permission else entry.value,
             raw=raw,
-            agent=origin.agent,
-            line=origin.line,
+            agent=source.agent,
+            line=source.line,
             flags=flags,
         )
 
@@ -81,7 +81,7 @@ def statements_of(
 
 
 def is_no(value: str) -> bool:
-    """Whether a value reads as no."""
+    """Whether a value means no."""
     word = value.strip(" \t.").lower()
     return word in _NO or word in _NO_AS_VERBS
 

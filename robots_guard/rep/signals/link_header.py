@@ -1,6 +1,6 @@
-"""Licence links: the Link header (RFC 8288), and where RSL 1.0 says that its documents are.
+"""The Link header (RFC 8288), and the statement that a licence link makes (RSL 1.0).
 
-A licence is recorded. What its document says is not read.
+The link is recorded. The licence itself is not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?[^\s/]\S*")
 
 
 class Link(NamedTuple):
-    """A link of a Link header. Of a parameter that is repeated, the first value counts."""
+    """A link of a Link header. If a parameter is repeated, its first value counts."""
 
     target: str
     parameters: dict[str, str]
@@ -40,7 +40,7 @@ class Link(NamedTuple):
 
 
 def parse_links(text: str) -> Iterator[Link]:
-    """The links of one Link header, whatever stands between them. Never raises."""
+    """The links of one Link header. Text between them is ignored. Never raises."""
     at = 0
     while found := _LINK.search(text, at):
         at = found.end()
@@ -59,7 +59,7 @@ def license_links(text: str, url: str = "", raw: str = "") -> Iterator[Statement
     """The licences of one Link header.
 
     `url` is the URL of the response, for relative references. A link whose `anchor` is another
-    resource says nothing of this one (RFC 8288 section 3.2).
+    resource is not about this response (RFC 8288 section 3.2).
     """
     for link in parse_links(text):
         if link.is_license and _is_about(link, url):
@@ -83,7 +83,7 @@ def _resolved(url: str, reference: str) -> str:
 def license_statement(
     url: str, place: Place, raw: str, rule: str = RSL, line: int | None = None
 ) -> Statement:
-    """The statement of a licence. Its URL must be absolute (RSL 1.0)."""
+    """The statement that a licence link makes. Its URL must be absolute (RSL 1.0)."""
     address = url.strip()
     is_absolute = _ABSOLUTE.fullmatch(address) is not None
     return Statement(

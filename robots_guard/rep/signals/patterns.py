@@ -1,7 +1,7 @@
-"""Patterns of paths that signals are stated for, matched as rules of robots.txt are (RFC 9309).
+"""Path patterns of signals, which are matched like the rules of a robots.txt (RFC 9309).
 
 The operator's dialect decides how Allow and Disallow match. Signals are younger than the dialects,
-so their patterns always have the operators of RFC 9309 section 2.2.3.
+so their patterns always match as RFC 9309 section 2.2.3 says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from robots_guard.rep.percent import target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of
 from robots_guard.rep.readings import cut_fragment, rooted
 
-__all__ = ["NO_RULE", "TOO_COMPLEX", "Form", "PathPatterns", "other_forms", "written_form"]
+__all__ = [
+    "NO_RULE",
+    "TOO_COMPLEX",
+    "Form",
+    "PathPatterns",
+    "normal",
+    "other_forms",
+    "written_form",
+]
 
 _RFC9309 = DIALECTS["rfc9309"]
 _DIALECTS = {
@@ -27,14 +35,14 @@ _DIALECTS = {
 
 
 class Form(NamedTuple):
-    """A form of a target, and whether it is compared without letter case."""
+    """A form of a target, and whether letter case is ignored when it is compared."""
 
     text: str
     ignores_case: bool = False
 
 
 class PathPatterns:
-    """Patterns, of which one is chosen for a target: the longest or the first that matches."""
+    """Patterns. For each target one is chosen: the longest that matches, or the first."""
 
     def __init__(self, patterns: Sequence[bytes], precedence: Precedence = "longest") -> None:
         self._dialect = _DIALECTS[precedence]
@@ -44,7 +52,7 @@ class PathPatterns:
         self._lower = self._matcher if self._text == self._text.lower() else None
 
     def choose(self, form: Form) -> int:
-        """The place of the chosen pattern, NO_RULE, or TOO_COMPLEX."""
+        """The index of the chosen pattern, NO_RULE, or TOO_COMPLEX."""
         matcher, text = self._matcher, form.text
         if form.ignores_case:
             text = text.lower()
@@ -58,21 +66,21 @@ class PathPatterns:
 
 
 def normal(patterns: Sequence[bytes]) -> str:
-    """The patterns as they are compared, one per line."""
+    """The patterns in their normal form, one per line."""
     if not patterns:
         return ""
-    # A line feed is possible in JSON, and separates patterns here.
+    # A pattern from JSON can contain a line feed, which separates patterns here.
     values = [pattern.replace(b"\n", b"%0A") for pattern in patterns]
     return formed(values, _RFC9309.percent, _RFC9309)
 
 
 def written_form(target: str) -> Form:
-    """The form of a target that is written."""
+    """The target as it was requested, in its normal form."""
     return Form(target_form(_RFC9309.percent)(rooted(cut_fragment(target))))
 
 
 def other_forms(target: str, matching: Matching) -> Iterator[Form]:
-    """The other forms of a target, in which only denials are looked for."""
+    """The other forms that a server may treat as the same target. They can only add denials."""
     if not matching.resolves or (is_plain(target) and not matching.folds):
         return
     for variant in variants(target):

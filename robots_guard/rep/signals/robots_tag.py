@@ -1,8 +1,8 @@
 """Robots-Tag: the field that draft-illyes-repext-03 proposes in place of X-Robots-Tag.
 
 It is an RFC 9651 list such as `*;noindex, examplebot;max-snippet=20`: each member is the name of a
-crawler, and its parameters are the rules. Field lines are joined. By RFC 9651 section 4.2, a syntax
-error makes the whole field say nothing.
+crawler, and its parameters are the rules. Field lines are joined. By RFC 9651 section 4.2, a field
+with a syntax error states nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from robots_guard.rep.signals.rules import (
 )
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
-#: Characters that are read as a list. Of a longer field the rules are read, but not their agents.
+#: The most characters of a list. A longer field is only searched for rules without values, which
+#: then bind every crawler.
 LIST_CAP = 65_536
 
 _RULE = re.compile(r";\s*+([a-z][a-z0-9_-]*+)(?![a-z0-9_*.-]|=\?0)")

@@ -1,22 +1,23 @@
 """The statements of a robots.txt: Content-Usage, Content-Signal, DisallowAITraining and
 AllowAITraining, Noindex and License lines.
 
-Which group is a crawler's is decided as for Allow and Disallow, by the dialect. But does such a
-line end a run of User-agent lines? For draft-ietf-aipref-attach-05 it is a rule, so it does. A
-parser of RFC 9309 skips it, so that the User-agent lines before and after it name one group. Both
-groupings are read: the first as the site's statements, the second for its denials.
+The dialect decides which groups apply to a crawler, as it does for Allow and Disallow. Documents
+disagree about one question: whether such a line ends a run of User-agent lines. By
+draft-ietf-aipref-attach-05 it is a rule, so it does. A parser of RFC 9309 skips the line, so the
+User-agent lines before and after it name one group. Both groupings are read, but the second one
+only for denials.
 
-How a line is chosen for a target:
+These lines count for a target:
 
-    Content-Usage           of the patterns that match, the longest; a line without one is shorter
+    Content-Usage           the longest pattern that matches, or else the lines without a pattern
     Content-Signal          every line that matches
-    (Dis)AllowAITraining    the longest pattern; of two equal ones the prohibition, although
-                            RFC 9309 section 2.2.2 would prefer the permission
-    Noindex                 any line that matches
+    (Dis)AllowAITraining    the longest pattern that matches; of two equal ones the prohibition,
+                            although RFC 9309 section 2.2.2 would prefer the permission
+    Noindex                 every line that matches
     License                 the lines of the group, otherwise those before the first group
 
-Invariant: a line before the first group, a line that cannot be read and another form of the target
-only add denials. A line is read whole, even where a rule would be truncated.
+Invariant: a line before the first group, an unreadable line and another form of the target can only
+add denials. A line is read as a whole, even if a rule of this length would be truncated.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from robots_guard.rep.paths import Matching
 from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.robots import Group, Robots, parse_clean
 from robots_guard.rep.signals import content_signal, content_usage
-from robots_guard.rep.signals.bounds import STATEMENTS, bounded, is_closing
+from robots_guard.rep.signals.bounds import STATEMENTS, bounded, is_restrictive
 from robots_guard.rep.signals.link_header import license_statement
 from robots_guard.rep.signals.patterns import (
     NO_RULE,
@@ -52,7 +53,8 @@ _NOINDEX = b"noindex"
 _LICENSE = b"license"
 
 FIELDS = frozenset((_USAGE, _SIGNAL, _BAN, _PERMISSION, _NOINDEX, _LICENSE))
-#: The fields that draw one grouping: those of one document.
+#: Families of fields, each defined by one document. The lines of one family end a run of User-agent
+#: lines in the grouping of that family only.
 _FAMILIES = (
     frozenset((_USAGE,)),
     frozenset((_SIGNAL,)),
@@ -65,20 +67,20 @@ _PATH = re.compile(rb"(/[^ \t]*+|\*[^ \t=]*+)(?:[ \t]++|\Z)")
 
 
 def states_something(robots: Robots) -> bool:
-    """Whether a document has a field of this module. True of few."""
+    """Whether a document has a line that this module reads. Most documents have none."""
     groups = (robots.loose, *robots.void, *robots.groups)
     return any(record[1] in FIELDS for group in groups for record in group.others)
 
 
 class RobotsStatements:
-    """The statements of one document for one crawler, compiled for questions about targets."""
+    """The statements of one document for one crawler, compiled to be looked up by target."""
 
     def __init__(self, robots: Robots, token: str, matching: Matching) -> None:
         self._matching = matching
         reader = _LineReader(robots)
         self._ruled: list[_Section] = []  # by the grouping in which these lines are rules
         self._loose: list[_Section] = []  # outside the groups
-        self._skipped: list[_Section] = []  # by the grouping of RFC 9309, if it is another
+        self._skipped: list[_Section] = []  # by the grouping of RFC 9309, if that differs
         for family in _FAMILIES:
             if _has(robots, family):
                 self._compile(reader, robots, token, family)
@@ -106,18 +108,18 @@ class RobotsStatements:
         for section in (*self._ruled, *self._loose):
             yield from section.statements(written)
         for section in self._skipped:
-            yield from filter(is_closing, section.statements(written))
+            yield from filter(is_restrictive, section.statements(written))
         for form in other_forms(target, self._matching):
             if form != written:
                 for section in (*self._ruled, *self._loose, *self._skipped):
-                    yield from filter(is_closing, section.statements(form))
+                    yield from filter(is_restrictive, section.statements(form))
 
 
 # --- Lines ---
 
 
 class _TextLine(NamedTuple):
-    """A line of the document. `doubts` say what is wrong with its place or its bytes."""
+    """A line of the document. `doubts` are flags for a problem with its place or its bytes."""
 
     number: int
     field: bytes
@@ -127,7 +129,7 @@ class _TextLine(NamedTuple):
 
 
 class _LineReader:
-    """The lines of a document as they are written, without truncation."""
+    """Returns the lines of a document without truncation."""
 
     def __init__(self, robots: Robots) -> None:
         self._raws = robots.text.splitlines()
@@ -159,8 +161,8 @@ def _records(groups: Iterable[Group], family: frozenset[bytes]) -> list[Record]:
 
 
 def _regrouped(robots: Robots, family: frozenset[bytes]) -> Robots:
-    """The document with the lines of a family as rules: they end a run of User-agent lines, and a
-    group that has one is valid."""
+    """The document, with the lines of a family as rules: they end a run of User-agent lines, and a
+    group with such a line is valid."""
     dialect = replace(robots.dialect, closing=robots.dialect.closing | family)
     again = parse_clean(robots.text, dialect)
     valid = [group for group in again.void if _records([group], family)]
@@ -182,7 +184,7 @@ def _licenses(reader: _LineReader, robots: Robots, token: str) -> Iterator[State
 # --- What a line states ---
 
 
-class _Stated(NamedTuple):
+class _LineStatements(NamedTuple):
     """The statements of a line for the targets that match its pattern.
 
     A line that is chosen replaces those with shorter patterns. The others all count.
@@ -193,19 +195,19 @@ class _Stated(NamedTuple):
     is_chosen: bool = False
 
 
-def _stated(line: _TextLine) -> _Stated | None:
-    """What a line states, or None if that is nothing."""
+def _line_statements(line: _TextLine) -> _LineStatements | None:
+    """The statements of a line, or None if it states nothing."""
     if line.field == _USAGE:
-        return _stated_usage(line)
+        return _usage_line(line)
     if line.field == _SIGNAL:
-        return _stated_signals(line)
-    return _stated_path(line)
+        return _signal_line(line)
+    return _path_line(line)
 
 
-def _parted(line: _TextLine) -> tuple[bytes, str, tuple[Flag, ...]]:
-    """The pattern of a line, the text after it, and what is doubtful.
+def _split_pattern(line: _TextLine) -> tuple[bytes, str, tuple[Flag, ...]]:
+    """The pattern of a line, the text after it, and flags for doubts.
 
-    A pattern begins with a slash. One that begins with a star is read too.
+    A pattern begins with a slash. A pattern that begins with a star is accepted too.
     """
     found = _PATH.match(line.value)
     if found is None:
@@ -216,29 +218,29 @@ def _parted(line: _TextLine) -> tuple[bytes, str, tuple[Flag, ...]]:
     return found[1], text, (*line.doubts, Flag.LENIENT)
 
 
-def _stated_usage(line: _TextLine) -> _Stated | None:
-    pattern, text, doubts = _parted(line)
+def _usage_line(line: _TextLine) -> _LineStatements | None:
+    pattern, text, doubts = _split_pattern(line)
     statements = content_usage.read(
         text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
     )
     if not statements:
         return None
-    # A text that is no dictionary is no statement of the site, so it replaces none.
+    # A text that is not a dictionary replaces no statement.
     is_dictionary = all(each.rule for each in statements)
-    return _Stated(pattern, statements, is_chosen=is_dictionary and not doubts)
+    return _LineStatements(pattern, statements, is_chosen=is_dictionary and not doubts)
 
 
-def _stated_signals(line: _TextLine) -> _Stated | None:
-    pattern, text, doubts = _parted(line)
+def _signal_line(line: _TextLine) -> _LineStatements | None:
+    pattern, text, doubts = _split_pattern(line)
     statements = content_signal.read(
         text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
     )
-    return _Stated(pattern, statements) if statements else None
+    return _LineStatements(pattern, statements) if statements else None
 
 
-def _stated_path(line: _TextLine) -> _Stated | None:
-    """What a Noindex, DisallowAITraining or AllowAITraining line states. Without a path, it is
-    nothing."""
+def _path_line(line: _TextLine) -> _LineStatements | None:
+    """The statement of a Noindex, DisallowAITraining or AllowAITraining line, or None if it has no
+    path."""
     pattern, doubts = line.value, line.doubts
     if not pattern:
         return None
@@ -259,7 +261,7 @@ def _stated_path(line: _TextLine) -> _Stated | None:
         flags=doubts,
     )
     is_chosen = signal is Signal.AI_TRAINING and not doubts
-    return _Stated(pattern, (statement,), is_chosen=is_chosen)
+    return _LineStatements(pattern, (statement,), is_chosen=is_chosen)
 
 
 # --- Which lines count for a target ---
@@ -273,7 +275,7 @@ class _Section(Protocol):
 
 
 def _sections(lines: Iterable[_TextLine]) -> list[_Section]:
-    stated = [found for line in lines if (found := _stated(line)) is not None]
+    stated = [found for line in lines if (found := _line_statements(line)) is not None]
     chosen = [each for each in stated if each.is_chosen]
     others = [each for each in stated if not each.is_chosen]
     sections: list[_Section] = []
@@ -285,9 +287,10 @@ def _sections(lines: Iterable[_TextLine]) -> list[_Section]:
 
 
 class _LongestPattern:
-    """Lines of which the longest pattern that matches is chosen. Equal patterns are combined."""
+    """Lines of which only the longest matching pattern counts. Lines with equal patterns are
+    combined."""
 
-    def __init__(self, stated: Sequence[_Stated]) -> None:
+    def __init__(self, stated: Sequence[_LineStatements]) -> None:
         patterns: dict[str, bytes] = {}
         found: dict[str, list[Statement]] = {}
         keys = normal([each.pattern for each in stated]).split("\n")
@@ -303,12 +306,12 @@ class _LongestPattern:
             return []
         if place == TOO_COMPLEX:
             every = (each for statements in self._statements for each in statements)
-            return list(bounded(filter(is_closing, every)))
+            return list(bounded(filter(is_restrictive, every)))
         return self._statements[place]
 
 
 def _once(statements: list[Statement]) -> list[Statement]:
-    """The statements of equal patterns, each from the first of the lines that make it."""
+    """The statements of lines with equal patterns, without repetitions."""
     first: dict[tuple[object, ...], Statement] = {}
     for each in statements:
         first.setdefault((each.rule, each.value, each.flags), each)
@@ -316,21 +319,21 @@ def _once(statements: list[Statement]) -> list[Statement]:
 
 
 def _without_overruled(statements: list[Statement]) -> list[Statement]:
-    """The statements of equal patterns, without permissions of training beside a prohibition."""
+    """The statements of lines with equal patterns, without permissions beside a prohibition."""
     bans = [each for each in statements if each.rule.encode() == _BAN]
     return bans or statements
 
 
 class _EveryPattern:
-    """Lines that count whenever they match. Of lines that state the same, one is returned."""
+    """Lines that all count if they match. Of lines that state the same, one is returned."""
 
-    def __init__(self, stated: Sequence[_Stated]) -> None:
+    def __init__(self, stated: Sequence[_LineStatements]) -> None:
         lines: dict[tuple[object, ...], list[tuple[bytes, Statement]]] = {}
         for each in stated:
             for statement in each.statements:
                 key = (statement.rule, statement.value, statement.flags)
-                # The closing statements are finitely many; unknown words are not.
-                if key in lines or len(lines) < STATEMENTS or is_closing(statement):
+                # There are few kinds of restrictive statements, but any number of unknown words.
+                if key in lines or len(lines) < STATEMENTS or is_restrictive(statement):
                     lines.setdefault(key, []).append((each.pattern, statement))
         self._kinds = [
             ([statement for _, statement in kind], PathPatterns([pattern for pattern, _ in kind]))
@@ -342,7 +345,7 @@ class _EveryPattern:
         for statements, patterns in self._kinds:
             place = patterns.choose(form)
             if place == TOO_COMPLEX:
-                found += filter(is_closing, statements[:1])
+                found += filter(is_restrictive, statements[:1])
             elif place != NO_RULE:
                 found.append(statements[place])
         return found

@@ -1,12 +1,12 @@
 """The rules of X-Robots-Tag lines and of META ROBOTS contents, such as `noindex, max-snippet:20`.
 
-No RFC defines their grammar. Google's page does by examples: rules are separated by commas, a rule
+No RFC defines their grammar. Google's page gives examples: rules are separated by commas, a rule
 may have a value after a colon, and `agent:` binds the rules after it to one crawler. `a: b` is thus
 ambiguous: it is a rule with a value if `a` is one of a closed list of names, otherwise an agent and
 a rule. A date may contain commas, colons and blanks. So the text is read from left to right, one
 word at a time, and a word is looked up before what follows it is read.
 
-Invariant: a rule that restricts is found wherever it stands as a word. A value, a separator or a
+Invariant: a restrictive rule is found wherever it is a word of the text. A value, a separator or a
 name that cannot be read never hides the rules beside it.
 """
 
@@ -30,7 +30,7 @@ PLAIN_RULES = frozenset(
     (
         *("noindex", "nofollow", "none", "nosnippet", "noarchive", "nocache", "noimageindex"),
         *("notranslate", "noai", "noimageai", "noml", "disallowaitraining"),
-        # Permissions, which lift nothing.
+        # Permissions.
         *("all", "index", "follow", "archive", "snippet", "imageindex", "translate"),
         *("allowaitraining", "indexifembedded"),
         # Rules of services that have ended.
@@ -41,8 +41,8 @@ RULES = VALUED_RULES | PLAIN_RULES
 
 WORD_CAP = 100  # characters of an unknown word or an agent that are kept
 
-# Blanks are those of Unicode, control characters and invisible marks. Quotation marks and
-# semicolons are no part of the grammar, but separate words too.
+# Blanks are the blanks of Unicode, control characters and invisible marks. Quotation marks and
+# semicolons are not part of the grammar, but separate words too.
 _BLANK = r"\s\x00-\x1f\x7f\u200b-\u200f\u2060\ufeff"
 _QUOTE = "\"'`\u2018-\u201f\u00ab\u00bb"
 _GAP = re.compile(rf"[{_BLANK},;{_QUOTE}\uff0c\uff1b\u3001\u060c]*+")
@@ -67,10 +67,10 @@ def read_rules(
 ) -> tuple[Statement, ...]:
     """The statements of one X-Robots-Tag line or of one META content. Never raises.
 
-    `agent` is the crawler that the text is for until it names another, and `flags` are added to
-    each statement. `raw` is the text of the header or tag, if it is not `text`. An unknown word is
-    a statement with the flag UNKNOWN_RULE. A rule whose value cannot be read has the value "" and
-    means nothing.
+    `agent` is the crawler that the rules are for, until the text names another. `flags` are added
+    to each statement. `raw` is the text of the header or tag, if it is not `text`. An unknown word
+    is a statement with the flag UNKNOWN_RULE. A rule whose value cannot be read has the value "",
+    and denies nothing.
     """
     shown = (text if raw is None else raw).strip()[:RAW_CAP]
 
@@ -94,7 +94,7 @@ def agent_name(text: str) -> str:
 
 
 class _Found:
-    """A rule as it was found. Later words may add a flag."""
+    """A rule that was found. The words after it may add a flag."""
 
     __slots__ = ("agent", "flags", "name", "value")
 
@@ -112,7 +112,7 @@ class _Scanner:
         self._text = text
         self._at = 0
         self._agent = agent_name(agent)
-        self._lenient = False  # what stands before the next rule deviates from the grammar
+        self._lenient = False  # the text before the next rule deviates from the grammar
 
     def rules(self) -> Iterator[_Found]:
         last: _Found | None = None
@@ -140,7 +140,7 @@ class _Scanner:
             yield last
 
     def _skip_gap(self, last: _Found | None) -> None:
-        """Skip separators. Unusual ones are noted at the rules on both sides."""
+        """Skip separators. Unusual ones flag the rules on both sides."""
         end = self._end_of(_GAP)
         gap = self._text[self._at : end]
         self._at = end

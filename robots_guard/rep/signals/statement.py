@@ -1,7 +1,7 @@
-"""A statement: one thing that a site says of the use of its content, as it says it.
+"""Statements: what a site says about the use of its content, in the site's own words.
 
-The readers of this package turn bytes into statements. What a statement denies or allows is decided
-in `core.uses`, because that depends on the operator's settings and on the time.
+The readers of this package and of `rep.html` turn bytes into statements. What a statement denies or
+allows is decided in `core.uses`, because that depends on the operator's settings and on the time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ RAW_CAP = 512  # characters of the original text that are kept
 
 
 class Place(StrEnum):
-    """Where a statement stands. It determines when the statement can first be known."""
+    """Where a statement was found. The place determines when a statement can first be known."""
 
-    ROBOTS_TXT = "robots.txt"  # before the request
-    TDMREP_FILE = "tdmrep.json"  # before the request: /.well-known/tdmrep.json
+    ROBOTS_TXT = "robots.txt"  # known before the request
+    TDMREP_FILE = "tdmrep.json"  # /.well-known/tdmrep.json, known before the request
     HEADER = "header"
     PAGE = "page"
 
@@ -46,7 +46,7 @@ class Flag(StrEnum):
     """What is unusual about a statement."""
 
     MALFORMED = "malformed"
-    LENIENT = "lenient"  # read in spite of a deviation from its grammar
+    LENIENT = "lenient"  # it deviates from its grammar, but can be understood
     UNKNOWN_RULE = "unknown-rule"
     LEGACY = "legacy"  # a word of an earlier draft
     CROSS_VOCABULARY = "cross-vocabulary"  # a word of another signal
@@ -61,12 +61,12 @@ class Flag(StrEnum):
 class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One statement.
 
-    `rule` is the word that states it, in lower case: a rule of the robots meta tag (`noindex`), a
-    label (`train-ai`), or the name of the signal; empty if none could be read. `value` is what
-    follows the word: a number, a word, or seconds since 1970 for `unavailable_after`; True if
-    nothing follows it. `raw` is the original text of the field, tag or line, at most RAW_CAP
-    characters. `agent` is the product token that the statement is for, in lower case, or `*`.
-    `line` is its line in the robots.txt.
+    `rule` is the deciding word, in lower case: a rule of the robots meta tag (`noindex`), a label
+    (`train-ai`), or the name of the signal; empty if none could be read. `value` is what follows
+    the word: a number, a word, or seconds since 1970 for `unavailable_after`. It is True if nothing
+    follows the word, and empty if the value cannot be read. `raw` is the original text of the
+    field, tag or line, at most RAW_CAP characters. `agent` is the product token that the statement
+    is for, in lower case, or `*`. `line` is the number of its line in the robots.txt.
     """
 
     signal: Signal

@@ -1,12 +1,12 @@
 """TDMRep: whether a site reserves its rights to text and data mining.
 
-The final report of the W3C community group (10 May 2024) names four places. A header and a META
-element have `tdm-reservation: 1` or `0`, and `tdm-policy` with a URL. /.well-known/tdmrep.json is
+The final report of the W3C community group (10 May 2024) names four places. A header field or META
+element has `tdm-reservation` with 1 or 0, or `tdm-policy` with a URL. /.well-known/tdmrep.json is
 an array of objects with these names and a `location`; of those that match a path, the first counts.
 The fourth place is inside EPUB and PDF files, which are not read here.
 
-Invariant: 0 counts only as the report writes it, and only if nothing else at the same place could
-be read as a reservation. The same value in another form can be 1, but never 0.
+Invariant: a 0 counts only in the form of the report, and only if nothing else at the same place can
+be a reservation. A value in another form can be read as 1, but never as 0.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_values(
     """The statements of all `tdm-reservation` and `tdm-policy` values of one header or page.
 
     `raws` are the texts of the headers or tags, if they are not the values. A policy without a
-    reservation says nothing.
+    reservation is ignored.
     """
     readings = [_read_text(text) for text in reservations]
     if any(reading.value != 0 for reading in readings):
@@ -74,7 +74,7 @@ def _read_text(text: str) -> ReservationValue:
 
 
 def _without_zero(reading: ReservationValue) -> ReservationValue:
-    """A reading beside others: a 0 among them grants nothing."""
+    """The reading of one value among several, if one of them is not 0: a 0 is then ignored."""
     if reading.value == 0:
         return ReservationValue("", (*reading.flags, Flag.MALFORMED))
     return reading
@@ -94,7 +94,7 @@ def _statement(reading: ReservationValue, place: Place, raw: str) -> Statement:
 def _policies(urls: Iterable[Any], place: Place) -> Iterator[Statement]:
     for url in urls:
         if isinstance(url, str) and url.strip():
-            # JSON can contain lone surrogates, which no encoding of a record has.
+            # JSON can contain lone surrogates, which a record cannot.
             value = url.strip().encode("utf-8", "replace").decode()
             yield Statement(
                 signal=Signal.TDM,
@@ -124,16 +124,16 @@ class TdmFile:
         self._entries = entries
         self._is_malformed = is_malformed
         self._patterns = PathPatterns([each.pattern for each in entries], "first")
-        # The entries that say something: one without a value does not hide those after it.
-        self._clear = [place for place, each in enumerate(entries) if each.reading.value != ""]
-        self._clear_patterns = PathPatterns(
-            [entries[place].pattern for place in self._clear], "first"
+        # The entries with a readable value: an entry without one does not hide those after it.
+        self._readable = [place for place, each in enumerate(entries) if each.reading.value != ""]
+        self._readable_patterns = PathPatterns(
+            [entries[place].pattern for place in self._readable], "first"
         )
 
     def statements(self, target: str, matching: str = "standard") -> tuple[Statement, ...]:
         """The statements for a target, such as `/a?b`. Never raises.
 
-        `matching` is the profile that determines which other forms of the target are looked up.
+        `matching` is the profile that determines which other forms of the target are looked up too.
         """
         found: list[Statement] = []
         if self._is_malformed:
@@ -141,26 +141,26 @@ class TdmFile:
         if self._entries:
             found += self._written(written_form(target))
             for form in other_forms(target, matching_of(matching)):
-                found += (each for each in self._at(self._clear_place(form)) if _reserves(each))
+                found += (each for each in self._at(self._readable_place(form)) if _reserves(each))
         return bounded(found)
 
     def _written(self, form: Form) -> list[Statement]:
-        place = self._clear_place(form)
+        place = self._readable_place(form)
         first = self._patterns.choose(form)
         if first in (NO_RULE, TOO_COMPLEX) or first == place:
             return self._at(place)
-        # The first entry that matches has no value that can be read: a later 0 grants nothing.
+        # The first matching entry has no readable value, so a 0 of a later entry is ignored.
         found = [self._statement(first, self._entries[first].reading)]
         if place in (NO_RULE, TOO_COMPLEX):
             return found + self._at(place)
         reading = _without_zero(self._entries[place].reading)
         return [*found, *self._at(place, reading)]
 
-    def _clear_place(self, form: Form) -> int:
-        place = self._clear_patterns.choose(form)
+    def _readable_place(self, form: Form) -> int:
+        place = self._readable_patterns.choose(form)
         if place in (NO_RULE, TOO_COMPLEX):
             return place
-        return self._clear[place]
+        return self._readable[place]
 
     def _at(self, place: int, reading: ReservationValue | None = None) -> list[Statement]:
         if place == NO_RULE:
@@ -189,8 +189,8 @@ _UNREADABLE = ReservationValue("", (Flag.MALFORMED,))
 def read_file(body: bytes) -> TdmFile:
     """Read a tdmrep.json. Never raises.
 
-    An object in place of the array, as some tools write it, can reserve rights only, and so can a
-    file that is not quite JSON.
+    Some tools write an object in place of the array. It can reserve rights, but not grant them, and
+    neither can a file that is not quite JSON.
     """
     try:
         content, is_json = _parsed(body)
@@ -214,20 +214,24 @@ def _parsed(body: bytes) -> tuple[Any, bool]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object by its names in lower case. Of a name that is repeated, the last value counts, but
-    a reservation is not withdrawn."""
+    """An object by its names in lower case. If a name is repeated, its last value counts, unless
+    that would withdraw a reservation."""
     content: dict[str, Any] = {}
     for written, value in pairs:
         name = written.lower().replace("_", "-")
-        if name == RESERVATION:
-            # A misspelt or repeated name can reserve rights only.
-            is_doubtful = name != written or name in content
-            if is_doubtful and _read_value(value).value != 1:
-                value = content[name] if _is_one(content.get(name)) else str(value)
-            elif is_doubtful:
-                value = "1"
+        if name == RESERVATION and (name != written or name in content):
+            value = _doubtful_value(value, content.get(name))
         content[name] = value
     return content
+
+
+def _doubtful_value(value: Any, earlier: Any) -> Any:
+    """The value of a reservation whose name is misspelt or repeated. It is never read as 0."""
+    if _is_one(value):
+        return "1"
+    if _is_one(earlier):
+        return earlier
+    return str(value)  # text is read as 1 or not at all
 
 
 def _is_one(value: Any) -> bool:
@@ -252,7 +256,7 @@ def _file_of(content: list[Any], *, is_json: bool) -> TdmFile:
 
 
 def _entry_of(source: Any) -> _Location | None:
-    """The entry of an element of the array, or None if it names no location."""
+    """The entry of an array element, or None if the element names no location."""
     if not isinstance(source, dict):
         return None
     location = source.get("location")
@@ -276,7 +280,7 @@ _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
 def _pattern(location: str) -> bytes:
-    """The pattern of a location. A URL is read as its path, and a path begins with a slash."""
+    """The pattern of a location. Of a URL the path counts. A missing slash is added."""
     path = _AUTHORITY.sub("", location, count=1)
     if not path.startswith(("/", "*")):
         path = "/" + path
@@ -284,7 +288,7 @@ def _pattern(location: str) -> bytes:
 
 
 def _file_of_object(content: dict[str, Any]) -> TdmFile:
-    """The file of an object: itself is an entry, or its members are arrays of entries."""
+    """The file for an object: the object is an entry itself, or has arrays of entries."""
     sources = [content] if RESERVATION in content else []
     for value in content.values():
         if isinstance(value, list):

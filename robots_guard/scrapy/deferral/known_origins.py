@@ -1,10 +1,11 @@
-"""Known origins: those whose policy was fresh at a recent look, so that it is not looked at again.
+"""Known origins: those whose policy was fresh when it was last looked up.
 
-Each request needs to know twice whether its origin has a policy: when it leaves the queue, because
-a request to an unknown origin leaves alone, and when it is judged. The second look determines the
-verdict and is always made. The first one only decides how requests leave, so its result serves all
-requests of the origin for up to `LOOK_EVERY` seconds, but no longer than the policy stays fresh. If
-memory loses the policy within that time, a request waits in the middleware instead of the queue.
+For each request, the policy of its origin is needed twice: when the request leaves the queue,
+because the first request to an unknown origin leaves alone, and when it is judged. The second
+look-up determines the verdict, and is always made. The first look-up only decides how requests leave
+the queue, so its result serves all requests of the origin for `LOOK_UP_EVERY` seconds, but no longer
+than the policy stays fresh. If memory loses the policy within that time, a request waits in the
+middleware instead of the queue.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from collections.abc import Callable
 
 from robots_guard.origin import Origin
 
-LOOK_EVERY = 1.0  # second
-MAX_REMEMBERED = 10_000  # origins; all are forgotten when there are more
+LOOK_UP_EVERY = 1.0  # seconds
+MAX_REMEMBERED = 10_000  # origins; when there are more, all are forgotten
 
 
 class KnownOrigins:
-    """The origins with a policy that is usable without waiting.
+    """The origins whose policy can be used without waiting.
 
-    `fresh_for` returns the seconds for which an origin's policy stays fresh, or None if it has none
-    that is usable; `clock` is monotonic, in seconds.
+    `fresh_for` returns the seconds for which an origin's policy stays fresh, or None if the origin
+    has no usable policy. `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -41,5 +42,5 @@ class KnownOrigins:
             return False
         if len(self._known_until) >= MAX_REMEMBERED:
             self._known_until.clear()
-        self._known_until[origin] = now + min(fresh_for, LOOK_EVERY)
+        self._known_until[origin] = now + min(fresh_for, LOOK_UP_EVERY)
         return True

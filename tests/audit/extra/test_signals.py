@@ -1,4 +1,4 @@
-"""What responses state: recorded, found, counted, exported, replayed and kept as evidence."""
+"""Records of responses: written, found, counted, exported, replayed and kept as evidence."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read(directory, kind="signals"):
     return list(entries(directory, Filter(kind=kind)))
 
 
-def test_a_record_has_what_was_stated_and_what_follows(tmp_path):
+def test_a_record_has_the_statements_and_the_uses(tmp_path):
     write(tmp_path, response_decision(NOINDEX, SNIPPET, TRAINING, purposes="search"))
     (record,) = read(tmp_path)
 
@@ -103,7 +103,7 @@ def test_a_record_has_what_was_stated_and_what_follows(tmp_path):
         ([TRAINING], 1, True),
     ],
 )
-def test_a_pass_that_only_the_policy_speaks_of_is_an_ordinary_pass(
+def test_a_pass_with_statements_of_the_policy_only_is_an_ordinary_pass(
     tmp_path, statements, passes, is_recorded
 ):
     write(tmp_path, response_decision(*statements), passes=passes)
@@ -222,7 +222,7 @@ def test_a_lapse_since_the_decision_is_reported(tmp_path):
 )
 def test_a_reservation_is_judged_again_as_it_was_recorded(tmp_path, entry):
     site = policy("https://a.test/")
-    reserved = Reservations(sought_at=AT, status=200, fetched_at=AT, body=entry)
+    reserved = Reservations(attempted_at=AT, status=200, fetched_at=AT, body=entry)
     site = msgspec.structs.replace(site, reservations=reserved)
     terms = settings_for(purposes="tdm").terms()
     question = decision(URL).question

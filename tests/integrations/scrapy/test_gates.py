@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from integrations.scrapy.crawl import MODES, crawl
 
-from robots_guard.scrapy.deferral.known_origins import LOOK_EVERY
+from robots_guard.scrapy.deferral.known_origins import LOOK_UP_EVERY
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -176,9 +176,9 @@ def test_a_url_is_split_once_and_freshness_determined_once(net):
 
     assert all(done[url]["status"] == 200 for url in urls)
     fetch = 3  # the fetch of robots.txt itself
-    looks = done.seconds / LOOK_EVERY + 1
+    look_ups = done.seconds / LOOK_UP_EVERY + 1
     assert len(urls) <= done.stats["calls/split_url"] <= len(urls) + fetch
-    assert len(urls) <= done.stats["calls/freshness"] <= len(urls) + fetch + looks
+    assert len(urls) <= done.stats["calls/freshness"] <= len(urls) + fetch + look_ups
 
 
 def test_a_changed_fetch_of_the_guard_is_not_sent(net):

@@ -1,7 +1,7 @@
-"""Pages: which METAs count, in both readers, by the rows of signals.jsonl and by traps of our own.
+"""Pages: the METAs that count for both readers, in the rows of signals.jsonl and in further cases.
 
-The rows expect uses. Which rules deny them is decided in `core.uses`; here a short table of the
-rules in these rows stands for it.
+The rows expect uses, which `core.uses` derives from rules. Here a short table of the rules in these
+rows takes its place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READERS = ("lexbor", "tags")
 
 @pytest.fixture(params=READERS)
 def reader(request, monkeypatch):
-    """Both readers; `tags` is what an installation without selectolax has."""
+    """Both readers. An installation without selectolax has `tags` only."""
     if request.param == "tags":
         monkeypatch.setattr(page_module, "tree_type", lambda: None)
     return request.param
@@ -88,7 +88,7 @@ def test_the_rows_are_all_there():
 
 
 @pytest.mark.parametrize("row", of("denied"))
-def test_a_row_is_denied_what_its_metas_say(row, reader):
+def test_the_metas_of_a_row_deny_its_uses(row, reader):
     if row.get("dialect", "union") != "union" or has_other_headers(row):
         return  # decided in core, by the same statements
     assert denied(read_row(row), row["agent"]) == set(row["expect"]["denied"])

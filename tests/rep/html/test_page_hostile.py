@@ -12,18 +12,18 @@ from selectolax.lexbor import LexborHTMLParser
 from support.cost import LINEAR, growth
 
 from robots_guard.rep.html import page as page_module
-from robots_guard.rep.html.limits import TREE_TAGS, extent, is_small_tree
+from robots_guard.rep.html.limits import TREE_TAGS, is_small_tree, relevant_length
 from robots_guard.rep.html.links import LINKS
 from robots_guard.rep.html.page import read_page
 from robots_guard.rep.html.tag_reader import read_tags
 from robots_guard.rep.html.tokenizer import Tokenizer
 from robots_guard.rep.html.tree_reader import read_tree
-from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
+from robots_guard.rep.signals.bounds import STATEMENTS, is_restrictive
 
 URL = "https://example.com/page"
 HTML = "text/html"
 NOINDEX = '<meta name="robots" content="noindex">'
-READERS = ("lexbor", "tags")
+READERS = ("tree", "tags")
 
 
 @pytest.fixture(params=READERS)
@@ -144,7 +144,7 @@ def test_one_hundred_thousand_nested_tables(reader):
 def test_ten_thousand_metas_lose_no_denial(reader):
     html = "".join(f'<meta name="bot{n}" content="max-snippet:{n + 5}">' for n in range(10_000))
     page, _ = read(html + '<meta name="bot10001" content="noai">' + NOINDEX)
-    rules = {each.rule for each in page.statements if each.agent == "*" and is_closing(each)}
+    rules = {each.rule for each in page.statements if each.agent == "*" and is_restrictive(each)}
 
     assert len(page.statements) < STATEMENTS + 20
     assert {"noai", "noindex"} <= rules
@@ -268,7 +268,7 @@ def test_what_is_certain_without_a_tree_is_in_the_tree(html):
 @given(SOUP)
 def test_a_cut_document_has_the_metas_of_the_whole(html):
     document = html.encode().replace(b"\0", b"")
-    end = extent(document)
+    end = relevant_length(document)
     whole = read_tree(LexborHTMLParser, document)
     part = read_tree(LexborHTMLParser, document[:end], is_cut=True)
 
@@ -291,8 +291,8 @@ def test_each_link_of_the_tree_is_found(html):
 
 
 @given(SOUP)
-def test_no_meta_is_lost_by_what_stands_before_it(html):
-    """A META at the end of a text that a browser has left is seen."""
+def test_no_text_before_a_meta_hides_it(html):
+    """If a browser sees a META at the end of a document, the reader finds it."""
     tree = LexborHTMLParser(html.encode() + NOINDEX.encode())
     is_seen = any(
         node.attributes.get("content") == "noindex" for node in tree.css("meta[name=robots]")

@@ -1,4 +1,4 @@
-"""Content-Signal: pairs by the published examples permit and deny, other forms only deny."""
+"""Content-Signal: pairs in the published form permit and deny, other forms only deny."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_doubtful_place_permits_nothing():
     ]
 
 
-def test_a_statement_says_where_it_stands():
+def test_a_statement_names_its_place():
     (statement,) = read("ai-train=no", agent="a", line=3, raw="Content-Signal: ai-train=no")
 
     assert (statement.signal, statement.place) == (Signal.CONTENT_SIGNAL, Place.ROBOTS_TXT)

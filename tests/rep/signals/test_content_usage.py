@@ -1,4 +1,4 @@
-"""Content-Usage: permissions by the letter of RFC 9651, denials beyond it."""
+"""Content-Usage: well-formed dictionaries permit and deny, other texts only deny."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_members(text, expected):
         "train-ai=n, \u00e9=y",
     ],
 )
-def test_a_denial_is_found_in_a_text_that_is_no_dictionary(text):
+def test_a_denial_is_found_in_a_text_that_is_not_a_dictionary(text):
     assert found(text) == [("train-ai", "n", MALFORMED), ("", "", MALFORMED)]
 
 
@@ -102,7 +102,7 @@ def test_a_denial_is_found_in_a_text_that_is_no_dictionary(text):
         "train-ai=((((",
     ],
 )
-def test_a_text_that_is_no_dictionary_says_nothing_else(text):
+def test_a_text_that_is_not_a_dictionary_permits_nothing(text):
     assert found(text) == [("", "", MALFORMED)]
 
 
@@ -114,7 +114,7 @@ def test_a_doubtful_place_permits_nothing():
     assert denial.value == "n"
 
 
-def test_a_statement_says_where_it_stands():
+def test_a_statement_names_its_place():
     (statement,) = read("train-ai=n", agent="mybot", line=7, raw="Content-Usage: train-ai=n ")
 
     assert (statement.signal, statement.place) == (Signal.CONTENT_USAGE, Place.HEADER)

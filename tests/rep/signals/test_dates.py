@@ -1,4 +1,4 @@
-"""Dates of unavailable_after: the forms that are read, and what is no date."""
+"""Dates of unavailable_after: the forms that are read, and texts that are not dates."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_without_a_zone_a_time_is_taken_as_utc(text, assumed):
         ("2020-01-01T10:00:00+99:00", "+99:00"),
     ],
 )
-def test_a_date_ends_where_it_cannot_go_on(text, rest):
+def test_a_date_ends_before_text_that_does_not_belong_to_it(text, rest):
     assert text[match_date(text).end :].lstrip() == rest.lstrip()
 
 

@@ -1,4 +1,5 @@
-"""Header fields: which are read, line by line or joined, and what is only recorded."""
+"""Header fields: those that are read line by line, those that are joined, and those that are only
+recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.rep.signals.bounds import RECORDED, STATEMENTS, is_closing
+from robots_guard.rep.signals.bounds import RECORDED, STATEMENTS, is_restrictive
 from robots_guard.rep.signals.headers import FIELDS, header_statements
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal
 
@@ -235,7 +236,7 @@ def test_more_headers_keep_each_denial(first, second):
     """Structured fields excepted: their lines are one value, whose last member counts, and in which
     one error hides all of Robots-Tag."""
     joined = ("content-usage", "robots-tag")
-    denied = {_meaning(each) for each in header_statements(first, 200) if is_closing(each)}
+    denied = {_meaning(each) for each in header_statements(first, 200) if is_restrictive(each)}
 
     kept = {_meaning(each) for each in header_statements(first + second, 200)}
     assert {each for each in denied if each[0] not in joined} <= kept

@@ -1,5 +1,5 @@
-"""The statements of a robots.txt: which lines are a crawler's, and which of them count for a
-target."""
+"""The statements of a robots.txt: the lines that apply to a crawler, and those of them that count for
+a target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.cost import LINEAR, growth
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import LINE_CAP
 from robots_guard.rep.ruleset import COMPILED_AT_ONCE, compile_rules
-from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
+from robots_guard.rep.signals.bounds import STATEMENTS, is_restrictive
 from robots_guard.rep.signals.statement import Flag, Place
 
 USAGE_NO, USAGE_YES = ("train-ai", "n"), ("train-ai", "y")
@@ -140,7 +140,7 @@ def test_a_statement_names_its_line():
 def test_groups(field, text, denied):
     statements = rules(text.format(field % "n")).statements("/page")
 
-    assert any(is_closing(each) for each in statements) is denied
+    assert any(is_restrictive(each) for each in statements) is denied
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_groups(field, text, denied):
         "User-agent: *\nDisallow: /\n{}",
     ],
 )
-def test_a_doubtful_permission_is_none(text):
+def test_a_doubtful_permission_does_not_count(text):
     permission = "Content-Usage: train-ai=y"
 
     assert USAGE_YES not in found(text.format(permission))
@@ -164,7 +164,7 @@ def test_paths_before_any_group(line, value):
     assert Flag.UNGROUPED in flags(f"{line}\nUser-agent: *\nAllow: /")
 
 
-def test_a_permission_of_training_before_any_group_is_none():
+def test_a_permission_of_training_before_any_group_does_not_count():
     text = "AllowAITraining: /a\nUser-agent: *\nDisallowAITraining: /"
 
     assert found(text, "/a") == [("disallowaitraining", True)]
@@ -208,7 +208,7 @@ def test_strictest_unites_the_statements_of_its_parts():
 
 @pytest.mark.parametrize("field", ["AllowAITraining", "DisallowAITraining"])
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_line_about_training_is_no_rule(field, name):
+def test_a_line_about_training_is_not_a_rule(field, name):
     """Google's library takes a field that begins with "allow" for Allow."""
     ruleset = rules(f"User-agent: *\nDisallow: /a\n{field}: /a\n{field}: /b", name)
 
@@ -278,7 +278,7 @@ def tokens(text, target="/private/x", **given):
     return [(each.agent, each.rule, each.value, each.line, each.raw) for each in statements]
 
 
-def test_a_token_that_is_disallowed():
+def test_a_disallowed_token_is_a_statement():
     text = "User-agent: Google-Extended\nDisallow: /private/ # x\n\nUser-agent: *\nAllow: /"
     line = ("disallow", 2, "Disallow: /private/")
 
@@ -345,7 +345,7 @@ def test_more_lines_in_a_group_keep_its_denials(first, second, target):
     """Only a longer path of Content-Usage and AllowAITraining replaces a denial."""
     removed = ("user-agent", "content-usage: /p", "allowai", "disallow: ", "allow: ")
     more = [line for line in second.split("\n") if line and not line.lower().startswith(removed)]
-    before = {_meaning(each) for each in rules(first).statements(target) if is_closing(each)}
+    before = {_meaning(each) for each in rules(first).statements(target) if is_restrictive(each)}
 
     after = {_meaning(each) for each in rules("\n".join([first, *more])).statements(target)}
     assert before <= after

@@ -1,4 +1,5 @@
-"""The rules of X-Robots-Tag and META ROBOTS: words are looked up before what follows them is read."""
+"""The rules of X-Robots-Tag and META ROBOTS: each word is looked up before the text after it is
+read."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
+from robots_guard.rep.signals.bounds import STATEMENTS, is_restrictive
 from robots_guard.rep.signals.rules import RULES, read_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
@@ -251,7 +252,7 @@ def test_a_line_never_hides_the_rule_after_its_end(line, rule):
 
 @given(LINES, LINES)
 def test_a_line_of_rules_keeps_what_was_denied_before_it(first, second):
-    denied = {_meaning(each) for each in read(first) if is_closing(each)}
+    denied = {_meaning(each) for each in read(first) if is_restrictive(each)}
 
     assert denied <= {_meaning(each) for each in read(f"{first}, {second}")}
 

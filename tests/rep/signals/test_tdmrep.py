@@ -1,4 +1,4 @@
-"""TDMRep: 0 counts as the report writes it only, and 1 in more forms."""
+"""TDMRep: 0 counts only in the form of the report, and 1 in other forms too."""
 
 from __future__ import annotations
 
