@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from robots_guard.rep.signals.charset import documents
-from robots_guard.rep.signals.tags import Tokenizer
 from support.signal_rows import answers, rows
+
+from robots_guard.rep.html.charset import documents
+from robots_guard.rep.html.tokenizer import Tokenizer
 
 DOCS = Path(__file__).parents[3] / "docs" / "signals.md"
 
