@@ -620,8 +620,8 @@ def test_a_tdmrep_json_is_archived_and_recorded_as_one(tmp_path):
     fetches = list(entries(tmp_path, Filter(kind="fetch")))
 
     assert [each.file for each in fetches] == ["robots.txt", "tdmrep.json"]
-    assert fetches[1].url == found[fetches[1].evidence][0] == url
-    assert found[fetches[1].evidence][1].endswith(body)
+    assert fetches[1].url == found[fetches[1].warc_id][0] == url
+    assert found[fetches[1].warc_id][1].endswith(body)
 
 
 def _whole(record):
