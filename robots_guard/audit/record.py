@@ -23,6 +23,9 @@ from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoad
 from robots_guard.core.policy import Policy
 from robots_guard.core.uses import Uses, UseState, plain_of
 from robots_guard.core.verdict import Decision, Exemption
+from robots_guard.rep.signals.bounds import RECORDED_ONLY
+from robots_guard.rep.signals.statement import Flag
+from robots_guard.rep.signals.tdmrep import RESERVATION
 from robots_guard.text import encodable
 
 __all__ = [
@@ -46,6 +49,9 @@ __all__ = [
 
 SCHEMA: Literal[1] = 1
 LONGEST_USER_AGENT = 256
+LONGEST_EVIDENCE = 24 * 1024  # bytes in a line
+LONGEST_ESCAPE = 12  # bytes of one character in a line
+SHORT_TEXT = 60  # bytes in a line of a text that is evidence beyond LONGEST_EVIDENCE
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +147,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     robots_txt_of: str | None = None
     uses: dict[str, str] | None = None
     evidence: list[EvidenceItem] | None = None
+    evidence_omitted: int = 0
 
 
 class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
@@ -169,6 +176,7 @@ class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
     follow_only: bool = False
     flags: list[str] = msgspec.field(default_factory=list)
     evidence: list[EvidenceItem] = msgspec.field(default_factory=list)
+    evidence_omitted: int = 0
     detail: str | None = None
     relaxed: str | None = None
     would: str | None = None
@@ -367,7 +375,7 @@ def record_of(
         led_by=privacy.url(question.led_by) if question.led_by else None,
         escaped=decision.has_escaped,
         relaxed=verdict.relaxed,
-        detail=privacy.text(verdict.detail) if verdict.detail else None,
+        detail=_detail(verdict.detail, privacy),
         stale=verdict.stale,
         would=verdict.would.value if verdict.would else None,
         **(_override_fields(decision.override) if decision.override else {}),
@@ -376,7 +384,7 @@ def record_of(
         sampled=sampled,
         robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
         uses=_stated(verdict.uses) if verdict.uses else None,
-        evidence=_evidence(verdict.uses) if verdict.uses else None,
+        **(_evidence_fields(verdict.uses) if verdict.uses else {}),
         **(_policy_fields(decision.policy, decision.at, privacy) if decision.policy else {}),
     )
 
@@ -412,7 +420,7 @@ def signals_record_of(
         action=verdict.action.value,
         reason=verdict.reason.value,
         follow_only=verdict.is_follow_only,
-        detail=privacy.text(verdict.detail) if verdict.detail else None,
+        detail=_detail(verdict.detail, privacy),
         relaxed=verdict.relaxed,
         would=verdict.would.value if verdict.would else None,
         **(_signal_fields(verdict.uses) if verdict.uses else {}),
@@ -421,7 +429,12 @@ def signals_record_of(
 
 
 def _signal_fields(uses: Uses) -> dict[str, Any]:
-    return plain_of(uses) | {"uses": _stated(uses), "evidence": _evidence(uses)}
+    plain = plain_of(uses)
+    for name in ("license", "license_other"):
+        plain[name] = _fitting(plain.get(name, []), 2 * LONGEST)
+    for name in ("tdm_policy", "price"):
+        plain[name] = _short(plain.get(name), LONGEST)
+    return plain | {"uses": _stated(uses)} | _evidence_fields(uses)
 
 
 def _stated(uses: Uses) -> dict[str, str]:
@@ -429,8 +442,72 @@ def _stated(uses: Uses) -> dict[str, str]:
     return {use: state.value for use, state in uses.states.items() if state is not UseState.UNKNOWN}
 
 
-def _evidence(uses: Uses) -> list[EvidenceItem]:
-    return msgspec.convert(plain_of(uses).get("evidence", []), list[EvidenceItem])
+def _evidence_fields(uses: Uses) -> dict[str, Any]:
+    """The evidence, whose length is limited: any number of statements would make a line that readers
+    skip. Of the statements beyond the limit, one of each effect is kept, without most of its text.
+    """
+    items = msgspec.convert(plain_of(uses).get("evidence", []), list[EvidenceItem])
+    kept: list[EvidenceItem] = []
+    effects: set[tuple[Any, ...]] = set()
+    size = 0
+    for item in items:
+        length = _length(item)
+        if size + length <= LONGEST_EVIDENCE:
+            size += length
+            kept.append(item)
+        elif _effect(item) not in effects and _has_effect(item):
+            kept.append(_shortened(item))
+        else:
+            continue
+        effects.add(_effect(item))
+    return {"evidence": kept, "evidence_omitted": len(items) - len(kept)}
+
+
+def _has_effect(item: EvidenceItem) -> bool:
+    """Whether a judgement of the evidence may depend on an item. The words that have an effect are
+    finitely many."""
+    is_known = item.value != "" and Flag.UNKNOWN_RULE not in item.flags
+    return is_known and item.signal not in RECORDED_ONLY
+
+
+def _effect(item: EvidenceItem) -> tuple[Any, ...]:
+    level = item.value if item.rule in ("use", RESERVATION) else None
+    return (item.signal, item.rule, level, *item.denies, *item.allows)
+
+
+def _shortened(item: EvidenceItem) -> EvidenceItem:
+    value = item.value
+    if isinstance(value, str):
+        value = _short(value, SHORT_TEXT) or ""
+    return msgspec.structs.replace(item, raw=_short(item.raw, SHORT_TEXT) or "", value=value)
+
+
+def _length(value: Any) -> int:
+    """The bytes of a value in a line."""
+    return len(printable(_encoder.encode(_encodable(msgspec.to_builtins(value)))))
+
+
+def _short(text: str | None, most: int) -> str | None:
+    """A text cut to at most `most` bytes in a line."""
+    if text is None or _length(text) <= most:
+        return text
+    text = cut(text, most - 2)  # without the quotation marks
+    return text if _length(text) <= most else cut(text, most // LONGEST_ESCAPE)
+
+
+def _fitting(texts: list[str], most: int) -> list[str]:
+    """The first of some texts, each cut, at most `most` bytes in a line."""
+    kept: list[str] = []
+    for text in (_short(each, LONGEST) or "" for each in texts):
+        most -= _length(text)
+        if most < 0:
+            break
+        kept.append(text)
+    return kept
+
+
+def _detail(detail: str | None, privacy: Privacy) -> str | None:
+    return _short(privacy.text(detail), 2 * LONGEST) if detail else None
 
 
 def _override_fields(exemption: Exemption) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import msgspec
 
 from robots_guard.core.page_dialects import PAGE_DIALECTS, PageDialect
 from robots_guard.core.signal_settings import SignalSettings, Use, uses_in
+from robots_guard.rep.signals.rules import agent_name
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
 _EVERY = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
@@ -126,7 +127,7 @@ def read_uses(
 
     `is_incomplete`: part of the page was not read.
     """
-    name = agent.lower()
+    name = agent_name(agent)
     binding = [each for each in statements if _is_for(each, name)]
     reading = _Reading(binding, settings, now)
     evidence = tuple(map(reading.effect, binding))
@@ -372,9 +373,11 @@ def shown_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+    # strftime() does not pad the year.
+    return moment.isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 # -- purposes --------------------------------------------------------------------------------------

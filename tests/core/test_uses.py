@@ -16,6 +16,7 @@ from robots_guard.core.page_dialects import PAGE_DIALECTS
 from robots_guard.core.signal_settings import PURPOSES, SignalSettings, Use
 from robots_guard.core.uses import UseState, plain_of, read_uses, refusal_of
 from robots_guard.errors import SettingsError
+from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
 
 NOW = 1_800_000_000.0
@@ -285,3 +286,15 @@ def test_the_plain_form_is_json_and_names_every_use(statements, dialect):
     plain = plain_of(uses_of(*statements, page_dialect=dialect))
     assert json.loads(json.dumps(plain)) == plain
     assert set(plain["uses"]) == set(Use)
+
+
+def test_a_statement_for_a_long_name_applies():
+    agent = "a" * 150
+    (statement,) = header_statements([("X-Robots-Tag", f"{agent}: noindex")], 200)
+    assert "search" in uses_of(statement, agent=agent).denied
+
+
+@pytest.mark.parametrize(("seconds", "written"), [(-6e10, "0068-09-03T13:20:00Z"), (0, "1970-")])
+def test_a_date_of_any_year_is_written_as_in_iso_8601(seconds, written):
+    uses = uses_of(rule("unavailable_after", seconds))
+    assert plain_of(uses)["unavailable_after"].startswith(written)

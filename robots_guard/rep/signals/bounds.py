@@ -33,7 +33,7 @@ _PERMISSIONS = frozenset(
 #: Rules of services that have ended.
 _INERT = frozenset(["noodp", "noydir", "noyaca", "nositelinkssearchbox"])
 #: The signals that are only recorded.
-_RECORDED = frozenset(
+RECORDED_ONLY = frozenset(
     (
         Signal.LICENSE,
         Signal.DOCUMENT_STATE,
@@ -58,7 +58,7 @@ def is_restrictive(statement: Statement) -> bool:
         return statement.rule == "disallowaitraining"
     if statement.signal in (Signal.CONTENT_USAGE, Signal.CONTENT_SIGNAL):
         return statement.rule == "use" or value in ("n", "no")
-    return statement.signal not in _RECORDED
+    return statement.signal not in RECORDED_ONLY
 
 
 def bounded(statements: Iterable[Statement], limit: int = STATEMENTS) -> tuple[Statement, ...]:
@@ -92,7 +92,7 @@ def _without_surplus(statements: Iterable[Statement]) -> Iterator[Statement]:
     """The statements, but of each signal that is only recorded the first ones."""
     counts: Counter[Signal] = Counter()
     for statement in statements:
-        if statement.signal in _RECORDED:
+        if statement.signal in RECORDED_ONLY:
             counts[statement.signal] += 1
             if counts[statement.signal] > RECORDED:
                 continue

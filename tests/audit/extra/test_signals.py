@@ -11,7 +11,7 @@ import pytest
 from audit.decisions import AT, audit_log_in, decision, policy
 from warcio.archiveiterator import ArchiveIterator
 
-from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.read.reader import LONGEST_LINE, Filter, entries
 from robots_guard.audit.read.replay import Bundle, read_bundle, replay
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import SignalsRecord
@@ -22,6 +22,7 @@ from robots_guard.core.policy import Reservations
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import ResponseRef
 from robots_guard.errors import SettingsError
+from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
 from robots_guard.settings import Settings
 
@@ -253,3 +254,31 @@ def test_the_evidence_has_a_metadata_record(tmp_path):
     assert head.get_header("WARC-Target-URI") == URL
     assert head.get_header("Content-Type") == "application/json"
     assert (content["kind"], content["id"]) == ("signals", "w-9")
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+WIDE = "\U0001f600"
+MANY = {
+    "limits": [("X-Robots-Tag", f"max-snippet: {number}, x{WIDE * 600}") for number in range(1000)],
+    "dates": [("X-Robots-Tag", f"unavailable_after: {year}-01-01") for year in range(1970, 2970)],
+    "unknown words": [("X-Robots-Tag", f"word{number} {WIDE * 600}") for number in range(1000)],
+    "licences": [("Link", f"</{number}{WIDE * 600}>; rel=license") for number in range(1000)],
+    "prices": [("crawler-price", f"{number} {WIDE * 600}") for number in range(1000)],
+    "policies": [("tdm-reservation", "1"), *([("tdm-policy", f"/{WIDE * 900}")] * 500)],
+}
+
+
+@pytest.mark.parametrize("last", ["noindex", "all"])
+@pytest.mark.parametrize("kind", MANY)
+def test_a_record_can_be_read_however_much_a_site_states(tmp_path, kind, last):
+    headers = [*MANY[kind], ("X-Robots-Tag", last), ("Content-Signal", "use=reference, search=no")]
+    statements = header_statements(headers, 200, URL)
+    write(tmp_path, response_decision(*statements, purposes="search,archive"))
+
+    (record,) = read(tmp_path)
+    bundle = bundle_of(record, purposes="search,archive")
+    assert (record.action, "search" in record.uses) == ("drop", True)
+    assert len(record.line_of_json()) < LONGEST_LINE
+    assert len(record.evidence) + record.evidence_omitted == len(statements)
+    assert replay(bundle).differences == []
