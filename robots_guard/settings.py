@@ -54,6 +54,17 @@ REPORT_ONLY = "report_only: no request is refused because of a robots.txt"
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 
+def signals_note(settings: Settings) -> str:
+    """Return what an integration says at its start about signals; empty if they are off."""
+    if settings.signals == "off":
+        return ""
+    if settings.enforces_signals:
+        return f"signals are enforced for the purposes {', '.join(settings.declared)}"
+    if settings.purposes:
+        return f"signals are recorded only (signals = {settings.signals})"
+    return "signals are recorded only, because no purposes are declared"
+
+
 def default_store() -> str:
     """Return the URL of the default store."""
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"

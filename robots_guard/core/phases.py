@@ -55,11 +55,13 @@ def judge_phases(
     now: float,
     *,
     is_incomplete: bool = False,
+    can_use_links_only: bool = False,
 ) -> PhaseVerdict:
     """Judge a resource in the order in which an integration learns of it.
 
     `request` is the verdict on the request, by the rules of robots.txt. `is_incomplete`: part of
-    the page could not be read. `now` is in seconds since 1970.
+    the page could not be read. `can_use_links_only` as in `judge_response`. `now` is in seconds
+    since 1970.
     """
     known: Statements = sum(stated, ())
     uses = read_uses(known, agent, terms, now, is_incomplete=is_incomplete)
@@ -70,9 +72,25 @@ def judge_phases(
         return PhaseVerdict(verdict=verdict, phase=Phase.REQUEST, uses=uses)
     has_page = needs_page(head, terms)
     at_headers = stated.policy + stated.headers
-    verdict = judge_response(at_headers, head, agent, terms, now, is_final=not has_page)
+    verdict = judge_response(
+        at_headers,
+        head,
+        agent,
+        terms,
+        now,
+        is_final=not has_page,
+        can_use_links_only=can_use_links_only,
+    )
     if verdict.action is not Action.PASS:
         return PhaseVerdict(verdict=verdict, phase=Phase.HEADERS, uses=uses)
-    verdict = judge_response(known, head, agent, terms, now, is_incomplete=is_incomplete)
+    verdict = judge_response(
+        known,
+        head,
+        agent,
+        terms,
+        now,
+        is_incomplete=is_incomplete,
+        can_use_links_only=can_use_links_only,
+    )
     phase = None if verdict.action is Action.PASS else Phase.BODY
     return PhaseVerdict(verdict=verdict, phase=phase, uses=uses)

@@ -12,7 +12,7 @@ import msgspec
 
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import Use
-from robots_guard.core.uses import Uses, UseState, read_uses, refusal_of
+from robots_guard.core.uses import Uses, UseState, read_uses, refusal_of, relaxation
 from robots_guard.core.verdict import Action, Terms, Verdict, refused_by_signal
 from robots_guard.rep.html.page import may_be_html
 from robots_guard.rep.signals.headers import LICENSE_STATUSES
@@ -89,12 +89,14 @@ def judge_response(
     is_final: bool = True,
     is_incomplete: bool = False,
     client_pays: bool = False,
+    can_use_links_only: bool = False,
 ) -> Verdict:
     """Judge a response by everything that its site states about it.
 
     `is_final`: nothing more will be read, so a purpose that is unknown by now is decided by
     `on_unknown`. `is_incomplete`: part of the page could not be read. `client_pays`: the caller
-    passes a demand for payment on to its client, which can answer it.
+    passes a demand for payment on to its client, which can answer it. `can_use_links_only`: the
+    caller can use a page for its links and drop the rest.
     """
     uses = read_uses(statements, agent, terms, now, is_incomplete=is_incomplete)
     verdict = Verdict(action=Action.PASS, reason=Reason.ALLOWED, uses=uses)
@@ -106,11 +108,17 @@ def judge_response(
         return verdict
     refusal = refusal_of(uses, terms, is_final=is_final and head.brings_content)
     if refusal is None:
-        return verdict
+        relaxed = relaxation(statements, agent, terms, now)
+        return msgspec.structs.replace(verdict, relaxed=relaxed) if relaxed else verdict
     if not terms.enforces_signals:
         return msgspec.structs.replace(verdict, relaxed=f"signals={terms.signals}")
-    if terms.noindex_action == "follow-only" and _is_for_links_only(uses, terms, is_final=is_final):
-        return msgspec.structs.replace(verdict, is_follow_only=True, detail=refusal.detail)
+    if can_use_links_only and _is_for_links_only(uses, terms, is_final=is_final):
+        return msgspec.structs.replace(
+            verdict,
+            is_follow_only=True,
+            detail=refusal.detail,
+            relaxed="noindex_action=follow-only",
+        )
     return refused_by_signal(verdict, refusal, uses)
 
 
@@ -131,8 +139,8 @@ def _payment(verdict: Verdict, terms: Terms, *, client_pays: bool) -> Verdict:
 
 
 def _is_for_links_only(uses: Uses, terms: Terms, *, is_final: bool) -> bool:
-    """Whether only `noindex` refuses the page, and its links may be followed."""
-    if uses.states[Use.FOLLOW] == "deny":
+    """Whether only `noindex` refuses the page, and its links may be followed and are wanted."""
+    if terms.noindex_action != "follow-only" or uses.states[Use.FOLLOW] == "deny":
         return False
     denied = set(terms.declared) & set(uses.denied)
     rules = {each.statement.rule for each in uses.evidence if not denied.isdisjoint(each.denies)}

@@ -53,9 +53,9 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["auto", "off", "record", "enforce"],
         Meta(
             description="What to do with signals such as X-Robots-Tag and Content-Usage: `off`,"
-            " `record`, `enforce`, or `auto`. `auto` is `enforce` if `purposes` are declared, and"
-            " `record` if not. With `record`, signals are recorded and passed on, but refuse"
-            " nothing."
+            " `record`, `enforce`, or `auto`. `auto` is `enforce` if `purposes` are declared. If not,"
+            " nothing but a demand for payment is refused, in Scrapy, and pages are not read. With"
+            " `record`, signals are recorded and passed on, but refuse nothing."
         ),
     ] = "auto"
     page_dialect: Annotated[

@@ -426,6 +426,30 @@ def refusal_of(
     return None
 
 
+#: The settings by which an operator reads less into a statement than the defaults do.
+_READINGS = ("page_dialect", "noarchive_covers", "tdm_covers")
+
+
+def relaxation(
+    statements: Sequence[Statement], agent: str, settings: SignalSettings, now: float
+) -> str | None:
+    """The setting without which the statements would refuse a declared purpose, as `name=value`;
+    None if they would not refuse one anyway."""
+    changed = [name for name in _READINGS if getattr(settings, name) != _default(name)]
+    for name in changed if settings.enforces_signals else ():
+        strict = msgspec.structs.replace(settings, **{name: _default(name)})
+        if refusal_of(read_uses(statements, agent, strict, now), strict, is_final=False):
+            return f"{name}={getattr(settings, name)}"
+    return None
+
+
+def _default(name: str) -> str:
+    return str(getattr(_DEFAULTS, name))
+
+
+_DEFAULTS = SignalSettings()
+
+
 def _lower_use(uses: Uses, level: str) -> Statement | None:
     """The statement that permits a lower level of use than the crawler's, or None."""
     permitted = uses.content_use

@@ -24,7 +24,7 @@ from robots_guard.core.pacing import (
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
-from robots_guard.core.uses import PurposeRefusal, Uses, read_uses, refusal_of
+from robots_guard.core.uses import PurposeRefusal, Uses, read_uses, refusal_of, relaxation
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
@@ -299,7 +299,8 @@ def judge_before_request(
     uses = read_uses(statements, agent, terms, now)
     refusal = refusal_of(uses, terms, is_final=False)
     if refusal is None:
-        return verdict
+        relaxed = relaxation(statements, agent, terms, now)
+        return msgspec.structs.replace(verdict, relaxed=relaxed) if relaxed else verdict
     if not terms.enforces_signals:
         return msgspec.structs.replace(verdict, relaxed=f"signals={terms.signals}", uses=uses)
     return refused_by_signal(verdict, refusal, uses)

@@ -139,7 +139,7 @@ class Recorder:
         """Count a response by the uses that its site denies. Its request was counted before."""
         counts = self._counters.counts
         counts["signals/read"] += 1
-        if verdict.action is not Action.PASS:
+        if verdict.action is not Action.PASS or verdict.would is not None:
             counts[f"{verdict.action}/{verdict.reason}"] += 1
         if verdict.uses is not None:
             for use, signal in verdict.uses.denials:

@@ -72,6 +72,7 @@ class ResponseCheck:
         policy: Policy | None = None,
         is_final: bool = True,
         client_pays: bool = False,
+        can_use_links_only: bool = False,
     ) -> Verdict | None:
         """Return the verdict on a response; None if nothing is stated, nothing refused, and all of
         the page was read.
@@ -96,6 +97,7 @@ class ResponseCheck:
                 is_final=is_final,
                 is_incomplete=is_incomplete,
                 client_pays=client_pays,
+                can_use_links_only=can_use_links_only,
             )
         except Exception:  # noqa: BLE001  fail closed: an internal error must not open a page
             refuse_after_error()

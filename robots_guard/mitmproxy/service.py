@@ -37,6 +37,7 @@ from robots_guard.settings import (
     direct_fetcher,
     open_guard,
     parts,
+    signals_note,
 )
 
 log = logging.getLogger("robots_guard")
@@ -132,6 +133,8 @@ class Service:
             place = f"audit log in {settings.audit_log}"
             if settings.report_only:
                 place += f"; {REPORT_ONLY}"
+            if note := signals_note(settings):
+                place += f"; {note}"
             log.info("robots_guard: guarding %s, %s", settings.agent, place)
         except SettingsError as error:
             self.fault = str(error)

@@ -38,7 +38,7 @@ from robots_guard.scrapy.options import (
     options_of,
 )
 from robots_guard.scrapy.seal import RobotsGuardSeal
-from robots_guard.settings import Settings, open_guard
+from robots_guard.settings import Settings, open_guard, signals_note
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -71,6 +71,8 @@ class Addon:
             guard_settings = options_of(settings).settings
             _check_resources(guard_settings)
             _install(settings, report_only=guard_settings.report_only)
+            if note := signals_note(guard_settings):
+                log.info("robots_guard: %s", note)
         except SettingsError as error:
             abort(error)
 

@@ -136,7 +136,11 @@ class ResponseSignals:
             return False
         head = ResponseHead(status=status, headers=fields_of(headers), method=request.method)
         verdict = self._guard.responses.judge(
-            decision.question, head, policy=decision.policy, is_final=False
+            decision.question,
+            head,
+            policy=decision.policy,
+            is_final=False,
+            can_use_links_only=self._can_use_links_only(request),
         )
         if verdict is None or verdict.action is Action.PASS:
             return False
@@ -305,15 +309,20 @@ class ResponseSignals:
     ) -> Verdict | None:
         if "download_stopped" in response.flags and request in self._stopped:
             return self._stopped[request]
-        verdict = self._guard.responses.judge(case.question, head, page, policy=case.policy)
-        if verdict is None:
-            return None
-        if case.is_exempt:
+        verdict = self._guard.responses.judge(
+            case.question,
+            head,
+            page,
+            policy=case.policy,
+            can_use_links_only=self._can_use_links_only(request),
+        )
+        if verdict is not None and case.is_exempt:
             return _exempted(verdict)
-        if verdict.is_follow_only and not (self.can_drop_items and self._is_scheduled(request)):
-            refusal = _refused(verdict)
-            return as_report_only(refusal) if self._guard.report_only else refusal
         return verdict
+
+    def _can_use_links_only(self, request: Request) -> bool:
+        """Whether the items that a spider takes from the response can be dropped."""
+        return self.can_drop_items and self._is_scheduled(request)
 
 
 def _is_enforced(case: _Case, terms: Terms) -> bool:
@@ -355,11 +364,4 @@ def _exempted(verdict: Verdict) -> Verdict:
         rule=None,
         would=None,
         is_follow_only=False,
-    )
-
-
-def _refused(verdict: Verdict) -> Verdict:
-    """The refusal of a page whose items could not be dropped."""
-    return msgspec.structs.replace(
-        verdict, action=Action.DROP, reason=Reason.USAGE_RESERVED, is_follow_only=False
     )

@@ -133,7 +133,7 @@ WRONG = [
     ),
     (
         ["audit", "export"],
-        "Missing option '--format': choose from ecs, otel, heritrix, csv, squid (see ",
+        "Missing option '--format': choose from ecs, otel, heritrix, csv, squid, signals (see ",
     ),
 ]
 

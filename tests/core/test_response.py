@@ -15,6 +15,12 @@ from robots_guard.rep.paths import matching
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
 NOINDEX = Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex")
+NOARCHIVE = Statement(
+    signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noarchive", raw="noarchive"
+)
+RESERVED = Statement(
+    signal=Signal.TDM, place=Place.HEADER, rule="tdm-reservation", value=1, raw="1"
+)
 NONE = Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="none", raw="none")
 PRICE = Statement(
     signal=Signal.PAYMENT,
@@ -36,10 +42,15 @@ def terms(**settings):
     return Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **settings)
 
 
-def judge(*statements, status=200, client_pays=False, **settings):
-    head = ResponseHead(status=status)
+def judge(*statements, status=200, client_pays=False, can_use_links_only=False, **settings):
     return judge_response(
-        statements, head, "mybot", terms(**settings), 0.0, client_pays=client_pays
+        statements,
+        ResponseHead(status=status),
+        "mybot",
+        terms(**settings),
+        0.0,
+        client_pays=client_pays,
+        can_use_links_only=can_use_links_only,
     )
 
 
@@ -75,10 +86,30 @@ def test_only_responses_with_content_are_refused(status, action):
 
 def test_a_noindex_page_may_be_used_for_its_links():
     settings = {"purposes": "search", "noindex_action": "follow-only"}
-    verdict = judge(NOINDEX, **settings)
+    verdict = judge(NOINDEX, can_use_links_only=True, **settings)
     assert verdict.action is Action.PASS
     assert verdict.is_follow_only
-    assert judge(NONE, **settings).action is Action.DROP
+    assert verdict.relaxed == "noindex_action=follow-only"
+    assert judge(NONE, can_use_links_only=True, **settings).action is Action.DROP
+
+
+def test_a_caller_that_cannot_drop_the_rest_of_a_page_gets_a_refusal():
+    settings = {"purposes": "search", "noindex_action": "follow-only"}
+    assert judge(NOINDEX, **settings).action is Action.DROP
+
+
+@pytest.mark.parametrize(
+    ("statement", "settings", "relaxed"),
+    [
+        (NOARCHIVE, {"noarchive_covers": "archive"}, "noarchive_covers=archive"),
+        (NOARCHIVE, {"page_dialect": "google"}, "page_dialect=google"),
+        (NOINDEX, {"page_dialect": "google"}, None),
+        (RESERVED, {"tdm_covers": ""}, "tdm_covers="),
+    ],
+)
+def test_a_reading_that_lets_a_page_pass_is_named(statement, settings, relaxed):
+    verdict = judge(statement, purposes="ai-train", **settings)
+    assert (verdict.action, verdict.relaxed) == (Action.PASS, relaxed)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +120,8 @@ def test_a_noindex_page_may_be_used_for_its_links():
     ],
 )
 def test_a_page_that_more_than_noindex_refuses_is_not_used_for_its_links(others, settings):
-    assert judge(NOINDEX, *others, noindex_action="follow-only", **settings).action is Action.DROP
+    settings |= {"noindex_action": "follow-only", "can_use_links_only": True}
+    assert judge(NOINDEX, *others, **settings).action is Action.DROP
 
 
 @pytest.mark.parametrize(

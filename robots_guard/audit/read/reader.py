@@ -101,7 +101,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     `since` (inclusive) and `until` (exclusive) are moments as in records: ISO 8601, UTC,
     milliseconds. `override` is an override's id, or `any`. The kind `decision` also selects the
-    refusals of responses, although their kind is `signals`.
+    decisions on responses that were refused, or only passed because of a setting, although their
+    kind is `signals`.
     """
 
     kind: str | None = DECISION
@@ -128,7 +129,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the filter selects a record by its kind."""
         kind = kind_of(entry)
         if self.kind == DECISION and isinstance(entry, SignalsRecord):
-            return entry.action != PASS
+            return entry.action != PASS or bool(entry.would or entry.relaxed)
         return self.kind is None or kind == self.kind
 
     def admits(self, entry: AnyRecord) -> bool:

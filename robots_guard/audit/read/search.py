@@ -332,8 +332,12 @@ def _spooled_pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
             yield pickle.load(file)  # noqa: S301  (written by this process, in its own directory)
 
 
-#: The decisions on requests, and the refusals of responses.
-DECISIONS = "(kind = 'decision' OR (kind = 'signals' AND action <> 'pass'))"
+#: The decisions on requests, and those on responses that were refused, or only passed because of a
+#: setting.
+DECISIONS = (
+    "(kind = 'decision' OR (kind = 'signals'"
+    " AND (action <> 'pass' OR would IS NOT NULL OR relaxed IS NOT NULL)))"
+)
 #: The records of responses, with a column for each use and for max-snippet.
 SIGNALS = (
     "SELECT *, "

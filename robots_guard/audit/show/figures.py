@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from robots_guard.audit.read.reader import Filter
-from robots_guard.audit.read.search import Search, conditions
+from robots_guard.audit.read.search import DECISIONS, Search, conditions
 from robots_guard.audit.show.chart import ChartBar
 
 TOP = 15  # rows of a table
@@ -30,8 +30,7 @@ _COUNTED = """
            CASE WHEN time BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN time END AS time,
            greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) WHEN 'signals' THEN 1
                     ELSE count END, 0) AS n
-    FROM records WHERE {where} AND (kind IN ('decision', 'repeats', 'fail-open')
-                                    OR kind = 'signals' AND action <> 'pass')
+    FROM records WHERE {where} AND (kind IN ('repeats', 'fail-open') OR {decisions})
 """
 # One row for each decision, use and signal that denies the use.
 _DENIALS = """
@@ -130,7 +129,7 @@ class Decisions:
     ) -> None:
         where, values = conditions(msgspec.structs.replace(wanted, kind=None))
         action = "coalesce(would, action)" if what_if else "action"
-        counted = _COUNTED.format(where=where, action=action)
+        counted = _COUNTED.format(where=where, action=action, decisions=DECISIONS)
         self._search = search
         self._where, self._filter_values = where, values
         self._with, self._values = f"WITH counted AS ({counted})", values

@@ -93,12 +93,12 @@ def explain(
     it = explained(answer, terms, settings.agent, file)
     judged = _judged_response(it, headers, html)
     if as_json:
-        signals = {"signals": page_explanation.as_data(judged, terms)} if judged else {}
+        signals = {"signals": page_explanation.as_data(judged, it.why.terms)} if judged else {}
         write_json(as_data(it) | signals)
     else:
         print_lines(text_lines(it))
         if judged is not None:
-            print_lines([("", ""), *page_explanation.text_lines(judged, terms)])
+            print_lines([("", ""), *page_explanation.text_lines(judged, it.why.terms)])
     verdict = answer.verdict if judged is None else judged.result.verdict
     return STATUS[verdict.action]
 

@@ -25,9 +25,14 @@ class GivenPage(NamedTuple):
 
 
 class JudgedPage(NamedTuple):
-    """A judged page. `links` are absolute URLs, each with whether it may be followed."""
+    """A judged page. `links` are absolute URLs, each with whether it may be followed.
+
+    `result` is that of Scrapy, which can use a page for its links only, and `in_proxy` that of the
+    proxy, which cannot.
+    """
 
     result: PhaseVerdict
+    in_proxy: PhaseVerdict
     links: dict[str, bool]
     status: int
 
@@ -44,16 +49,25 @@ class JudgedPage(NamedTuple):
         Scrapy ends the download at the header fields (a 304 has nothing to download). `drop`: the
         request is not made, or its response not handed on.
         """
-        phase = self.result.phase
-        if phase is None:
-            passes = "annotate" if self.is_stated else "pass"
-            return {"scrapy": passes, "proxy": passes, "phase": None}
-        scrapy = "stop" if phase is Phase.HEADERS and self.status != _NOT_MODIFIED else "drop"
-        proxy = "drop"
-        if self.result.verdict.reason is Reason.PAYMENT_REQUIRED:
+        phase = self.in_proxy.phase
+        if phase is not None and self.in_proxy.verdict.reason is Reason.PAYMENT_REQUIRED:
             # The proxy's client answers a demand for payment.
-            scrapy, proxy = "drop", "pass"
-        return {"scrapy": scrapy, "proxy": proxy, "phase": phase.value}
+            return {"scrapy": "drop", "proxy": "pass", "phase": phase.value}
+        return {
+            "scrapy": self._in_scrapy(),
+            "proxy": self._passing() if phase is None else "drop",
+            "phase": None if phase is None else phase.value,
+        }
+
+    def _in_scrapy(self) -> str:
+        if self.result.phase is None:
+            return self._passing()
+        if self.result.phase is Phase.HEADERS and self.status != _NOT_MODIFIED:
+            return "stop"
+        return "drop"
+
+    def _passing(self) -> str:
+        return "annotate" if self.is_stated else "pass"
 
 
 def judge_page(
@@ -70,8 +84,18 @@ def judge_page(
         headers=header_statements(head.headers, head.status, given.url),
         page=page.statements,
     )
-    result = judge_phases(
-        request, stated, head, agent, terms, now, is_incomplete=page.is_incomplete
+    result, in_proxy = (
+        judge_phases(
+            request,
+            stated,
+            head,
+            agent,
+            terms,
+            now,
+            is_incomplete=page.is_incomplete,
+            can_use_links_only=can_use_links_only,
+        )
+        for can_use_links_only in (True, False)
     )
     links = {url: may and result.uses.may_follow for url, may in page.links.items()}
-    return JudgedPage(result, links, head.status)
+    return JudgedPage(result, in_proxy, links, head.status)

@@ -20,7 +20,7 @@ from robots_guard.audit.show.figures import summary
 from robots_guard.core.check import judge_offline
 from robots_guard.core.policy import Reservations
 from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import ResponseRef
+from robots_guard.core.verdict import ResponseRef, as_report_only
 from robots_guard.errors import SettingsError
 from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
@@ -128,6 +128,27 @@ def test_decisions_include_the_refusals_of_responses(tmp_path):
     assert [entry.id for entry in read(tmp_path, kind="decision")] == ["w-1", "w-1"]
     with Search(tmp_path, Filter(kind="signals")) as search:
         assert [type(entry) for entry in search.records()] == [SignalsRecord, SignalsRecord]
+
+
+def test_decisions_include_responses_that_passed_because_of_a_setting(tmp_path):
+    recorded = response_decision(NOINDEX, purposes="search", signals="record", identity="w-1")
+    write(tmp_path, recorded, response_decision(NOINDEX, identity="w-2"))
+
+    assert [entry.id for entry in read(tmp_path, kind="decision")] == ["w-1"]
+    with Search(tmp_path, Filter()) as search:
+        assert [entry.id for entry in search.records()] == ["w-1"]
+        figures = summary(search, "2027-01-16T00:00:00.000Z")
+    (table,) = (each for each in figures.tables if each.title == "Failed open")
+    assert table.rows == [("signals=record", 1, 1)]
+
+
+def test_what_if_counts_the_responses_that_would_be_refused(tmp_path):
+    made = response_decision(NOINDEX, purposes="search")
+    made = msgspec.structs.replace(made, verdict=as_report_only(made.verdict))
+    write(tmp_path, made)
+    with Search(tmp_path, Filter()) as search:
+        figures = summary(search, "2027-01-16T00:00:00.000Z", what_if=True)
+    assert figures.timeline.totals["drop"] == 1
 
 
 def test_compacted_records_are_the_same(tmp_path):
