@@ -463,9 +463,9 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             ge=1024,
             le=16_777_216,
-            description="Bytes of an HTML page, decoded, that the proxy reads for META tags if a"
-            " declared purpose needs them. The page is held until then, and the rest of a longer"
-            " one is passed on unread.",
+            description="Bytes of an HTML page, decoded, that the proxy reads for META tags if"
+            " purposes are declared, or `signals` is `record`. The page is held until then, and the"
+            " rest of a longer one is passed on unread.",
         ),
     ] = 65_536
 

@@ -71,7 +71,7 @@ def needs_page(head: ResponseHead, terms: Terms) -> bool:
 
 
 def reads_page(head: ResponseHead, terms: Terms) -> bool:
-    """Whether an integration that has the whole page reads it.
+    """Whether an integration reads the page of a response, to enforce or to record what it states.
 
     Reading costs more than all other judging, so that a page is not read only to be recorded,
     unless the operator has asked for that.

@@ -172,8 +172,8 @@ class Admission:
         await self._guard.mark_response_started(decision)  # last, because it may wait for the store
 
     def needs_page(self, decision_id: str, head: ResponseHead) -> bool:
-        """Whether the page of a tracked request's response must be read before the client may get
-        it. Raises KeyError."""
+        """Whether the page of a tracked request's response is read before the client gets it: to
+        enforce what it states, or because the operator has that recorded. Raises KeyError."""
         return self._guard.responses.needs_page(self._tracked[decision_id].question, head)
 
     def judge_head(self, decision_id: str, head: ResponseHead) -> Decision | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robots_guard.core.policy import Policy
-from robots_guard.core.response import ResponseHead, judge_response, needs_page
+from robots_guard.core.response import ResponseHead, judge_response, reads_page
 from robots_guard.core.verdict import (
     Decision,
     Question,
@@ -51,8 +51,8 @@ class ResponseCheck:
         self._clocks = clocks
 
     def needs_page(self, question: Question, head: ResponseHead) -> bool:
-        """Whether the response may be used only after its page has been read."""
-        return needs_page(head, self._overrides.terms(question.origin))
+        """Whether the page of a response is read before the response is handed on."""
+        return reads_page(head, self._overrides.terms(question.origin))
 
     def is_policy_silent(self, question: Question, policy: Policy | None) -> bool:
         """Whether the policy of a site certainly states nothing about a target: a fast check,

@@ -1,8 +1,8 @@
 """Judges what a site states in a response before the client gets any of it.
 
-A response is refused by its header fields at once. If a declared purpose can be denied by its page,
-the page is held until its beginning has been judged (`held_pages`). A response that passes is not
-changed, except for the field `Robots-Guard-Signals`.
+A response is refused by its header fields at once. If its page is read, to enforce or to record
+what it states, the page is held until its beginning has been judged (`held_pages`). A response that
+passes is not changed, except for the field `Robots-Guard-Signals`.
 
 Invariant: if signals are enforced, a response passes only after it has been judged.
 """
@@ -73,10 +73,10 @@ class ResponseReview:
             if refusal is not None:
                 return self._apply(flow, refusal)
             window = PageWindow(_encoding(head), opened.settings.scan_limit)
-            if not window.is_full and head.status != _PARTIAL:
+            if not window.is_full:
                 self._hold(flow, admission, decision_id, head, window)
                 return None
-            page = Page(is_incomplete=True)  # of an unknown coding, or only a part
+            page = Page(is_incomplete=True)  # of an unknown coding
         return self._apply(flow, admission.judge_response(decision_id, head, page))
 
     def _hold(
@@ -91,9 +91,8 @@ class ResponseReview:
         assert response is not None
 
         def judge() -> Refusal | None:
-            page = read_page(
-                window.body, head.content_type, flow.request.url, is_whole=window.is_whole
-            )
+            is_whole = window.is_whole and head.status != _PARTIAL
+            page = read_page(window.body, head.content_type, flow.request.url, is_whole=is_whole)
             return self._apply(flow, admission.judge_response(decision_id, head, page))
 
         HELD_PAGES[flow.id] = HeldPage(

@@ -297,10 +297,21 @@ def test_a_long_page_that_is_refused_is_stopped(trainers, stating, version):
     assert stating.end_of(target)["sent"] < 20_000_000
 
 
-def test_part_of_a_page_is_not_read(trainer, stating):
-    target = stating.target(META_NOAI, status=206, headers=[HTML])
-    got = fetch(trainer, stating, target)
-    assert (got.status, got.body, got.signals) == (206, META_NOAI, "incomplete")
+def test_part_of_a_page_is_judged_by_what_it_states(trainer, stating):
+    refused = stating.target(META_NOAI, status=206, headers=[HTML])
+    assert fetch(trainer, stating, refused).status == 403
+    got = fetch(trainer, stating, stating.target(PAGE, status=206, headers=[HTML]))
+    assert (got.status, got.body, got.signals) == (206, PAGE, "incomplete")
+
+
+def test_pages_are_read_to_be_recorded(start, stating):
+    with start("proxy", purposes="ai-train", signals="record") as proxy:
+        target = stating.target(META_NOAI, headers=[HTML])
+        got = fetch(proxy, stating, target)
+        assert (got.status, got.body) == (200, META_NOAI)
+        assert 'ai-train=n;s="meta-robots";p="page"' in got.signals
+        (record,) = signal_records(proxy, target)
+        assert (record["action"], record["uses"]["ai-train"]) == ("pass", "deny")
 
 
 def test_an_empty_page(trainer, stating):
@@ -335,6 +346,7 @@ def test_a_silent_page_is_released(trainers, stating):
 
 def test_clients_that_leave_release_what_is_held(start, stating):
     with start("proxy", purposes="ai-train", body_memory="150k") as proxy:
+        fetch(proxy, stating, stating.target(PAGE))  # so that the second below is the page's
         for _ in range(6):
             target = stating.target(PAGE + b" " * 50_000, (30, b"x"), headers=[HTML])
             left = fetch(proxy, stating, target, "--max-time", "1", check=False)
