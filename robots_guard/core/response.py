@@ -14,14 +14,14 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import Use
 from robots_guard.core.uses import Uses, read_uses, refusal_of
 from robots_guard.core.verdict import Action, Terms, Verdict, refused_by_signal
+from robots_guard.rep.html.page import HTML, XHTML, media_types
 from robots_guard.rep.signals.statement import Statement
 
 #: The statuses of responses with content that could be used. What others state is only recorded.
 _NOT_MODIFIED = 304
 _PAYMENT_REQUIRED = 402
 _ASKS_FOR_LICENCE = (401, 402, 403, 503)
-_HTML = frozenset(("text/html", "application/xhtml+xml"))
-_UNKNOWN = frozenset(("*/*", "unknown/unknown", "application/unknown"))  # browsers sniff these
+_HTML = frozenset((HTML, XHTML))
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +57,8 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.method == "HEAD" or not 200 <= self.status < 300:
             return False
-        types = {part.partition(";")[0].strip().lower() for part in self.content_type.split(",")}
-        known = {each for each in types if "/" in each} - _UNKNOWN
-        return not known or not _HTML.isdisjoint(known)
+        types = media_types(self.content_type)
+        return not types or not _HTML.isdisjoint(types)
 
 
 def needs_page(head: ResponseHead, terms: Terms) -> bool:

@@ -29,7 +29,8 @@ RSL = "application/rsl+xml"
 WITHHELD = 100  # texts with data-nosnippet that are recorded
 
 _LINKS = frozenset({b"a", b"area", b"base"})
-_ESSENCE = re.compile(r"[^\s;,]+/[^\s;,]+")
+_WORD = r"[!#$%&'*+.^_`|~0-9a-z-]+"
+_TYPE = re.compile(rf"\s*+[\"']?({_WORD}/{_WORD})(?=[\s;,:/\"']|\Z)")
 _UNKNOWN = frozenset({"*/*", "unknown/unknown", "application/unknown"})  # browsers sniff these
 _START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\x00\t\n\f\r ]*+<")
 
@@ -113,14 +114,24 @@ def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True
     )
 
 
+def media_types(content_type: str) -> frozenset[str]:
+    """The types that the members of a Content-Type name, in lower case.
+
+    They are read as far as they are readable: `text/html charset=utf-8` is HTML for browsers, too.
+    Without any, a browser decides by the content.
+    """
+    members = content_type.lower().split(",")
+    found = frozenset(match[1] for match in map(_TYPE.match, members) if match)
+    return found - _UNKNOWN
+
+
 def _html_type(body: bytes, content_type: str) -> str:
     """Return the type of HTML that a body has; empty if it is not HTML."""
-    types = [each.lower() for each in _ESSENCE.findall(content_type)]
+    types = media_types(content_type)
     for known in (XHTML, HTML):
         if known in types:
             return known
-    is_typed = any(each not in _UNKNOWN for each in types)
-    return HTML if not is_typed and _START.match(body) else ""
+    return HTML if not types and _START.match(body) else ""
 
 
 def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:
