@@ -115,10 +115,14 @@ class Packed(Plain):
 
 
 def decoder(content_encoding: str, cap: int) -> Plain:
-    """Return the decoder for a Content-Encoding field. Raises Undecodable for an unsupported
-    one."""
-    coding = content_encoding.strip().lower()
-    if coding in ("", "identity"):
+    """Return the decoder for a Content-Encoding field, whose lines are joined by commas.
+
+    Members that change nothing do not count: empty ones (RFC 9110 section 5.6.1.2) and `identity`.
+    Raises Undecodable if the coding is unsupported, or if there are several.
+    """
+    members = (each.strip().lower() for each in content_encoding.split(","))
+    coding = ", ".join(each for each in members if each not in ("", "identity"))
+    if not coding:
         return Plain(cap)
     begin = _UNPACKERS.get(coding)
     if begin is None:

@@ -28,14 +28,12 @@ class HeldPage:
     judge: Callable[[], http.Response | None]
     stream: Stream
     began: float
-    pieces: list[bytes] = field(default_factory=list)
-    kept: int = 0  # bytes, as they arrived
+    body: bytearray = field(default_factory=bytearray)  # as it arrived; pieces may be tiny
 
     def feed(self, data: bytes) -> int:
         """Keep the next piece. Returns by how many bytes this holds more."""
         before = self.window.size
-        self.pieces.append(data)
-        self.kept += len(data)
+        self.body += data
         self.window.feed(data)
         return len(data) + self.window.size - before
 

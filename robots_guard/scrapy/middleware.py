@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
+from scrapy.http import Response
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
@@ -55,7 +56,6 @@ from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
 log = logging.getLogger("robots_guard")
 
@@ -341,6 +341,19 @@ class RobotsGuardMiddleware:
         if self._is_own(request, response):
             return response
         return self.signals.admit(request, response)
+
+    def process_exception(
+        self, request: Request, exception: Exception
+    ) -> Coroutine[Any, Any, None] | None:
+        """Judge the response that an exception carries to errbacks, as StopDownload does. Raises
+        RobotsSignalled if its site does not permit its use."""
+        response = getattr(exception, "response", None)
+        if not isinstance(response, Response):
+            return None
+        return self._admit_carried(request, response)
+
+    async def _admit_carried(self, request: Request, response: Response) -> None:
+        await self._admit_by_signals(request, response)
 
     def receive_response(
         self, request: Request, response: Response

@@ -59,21 +59,34 @@ def head_of(request: Request, response: Response, validated: Fields) -> Response
 
 
 def page_of(response: Response, content_type: str) -> Page:
-    """The page of a response, incomplete if a part of it is missing or cannot be decoded."""
-    codings = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+    """The page of a response, incomplete if a part of it is missing or cannot be decoded. What
+    could be decoded is read all the same, as Scrapy hands it to a spider."""
     is_whole = response.status != _PARTIAL and _CUT.isdisjoint(response.flags)
     try:
-        body, is_cut = _decoded(response.body, codings)
+        body, is_decoded = _decoded(response.body, _codings(response))
     except Undecodable:
         return Page(is_incomplete=True)
-    return read_page(body, content_type, response.url, is_whole=is_whole and not is_cut)
+    return read_page(body, content_type, response.url, is_whole=is_whole and is_decoded)
+
+
+def is_encoded(response: Response) -> bool:
+    """Whether the body of a response has a content coding."""
+    return bool(_codings(response))
+
+
+def _codings(response: Response) -> str:
+    return b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
 
 
 def _decoded(body: bytes, codings: str) -> tuple[bytes, bool]:
-    """The body without its codings, and whether it was cut. Raises Undecodable."""
+    """What can be decoded of a body, and whether that is all. Raises Undecodable if the codings are
+    not supported."""
     if not codings and len(body) <= PAGE_CAP:
-        return body, False
+        return body, True
     unpacker = decoder(codings, PAGE_CAP)
-    unpacker.feed(body)
-    unpacker.end()
-    return bytes(unpacker.body), unpacker.truncated
+    try:
+        unpacker.feed(body)
+        unpacker.end()
+    except Undecodable:
+        return bytes(unpacker.body), False
+    return bytes(unpacker.body), not unpacker.truncated

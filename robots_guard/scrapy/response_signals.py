@@ -37,6 +37,7 @@ from robots_guard.scrapy.pages import (
     fields_of,
     has_signals,
     head_of,
+    is_encoded,
     page_of,
     validated_fields,
 )
@@ -191,7 +192,8 @@ class ResponseSignals:
     def may_store(self, request: Request, response: Response) -> bool:
         """Whether the HTTP cache may keep a response.
 
-        It keeps none that is refused, nor one of which the site denies an archive.
+        It keeps none that is refused, nor one of which the site denies an archive. Where other
+        middlewares may decode more of a page than is read here, it is not known to be either.
         """
         case = self._case(request, response)
         if case is None or self._guard.report_only:
@@ -200,7 +202,10 @@ class ResponseSignals:
         if not _is_enforced(case, terms):
             return True
         head = head_of(request, response, self._validated.get(request, []))
-        verdict = self._judge(request, response, case, head, _page(response, head, terms))
+        page = _page(response, head, terms)
+        if page is not None and page.is_incomplete and is_encoded(response):
+            return False
+        verdict = self._judge(request, response, case, head, page)
         if verdict is None:
             return True
         if verdict.action is not Action.PASS or verdict.uses is None:

@@ -169,6 +169,16 @@ def test_a_page_is_only_needed_if_it_can_refuse(head, settings, expected):
         (["*/*"], True),
         (["html"], True),
         ([""], True),
+        (["text/html charset=utf-8"], True),
+        (["text/html: charset=utf-8"], True),
+        (["text / html"], True),
+        (["text/html/"], True),
+        (['"text/html"'], True),
+        (["text/html="], True),
+        (["text/"], True),
+        (["text/plain; x=text/html"], False),
+        (["text/plain charset=utf-8"], False),
+        (['"application/json"'], False),
     ],
 )
 def test_any_type_that_a_client_can_take_counts(types, expected):

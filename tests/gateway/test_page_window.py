@@ -45,6 +45,16 @@ def test_pieces_make_no_difference(pieces):
     assert (found.body, found.is_whole) == (whole.body, whole.is_whole)
 
 
+@pytest.mark.parametrize(
+    "coding", ["gzip,", ", gzip", "identity, gzip", "gzip, identity", "GZIP ,, Identity"]
+)
+def test_members_that_change_nothing_do_not_count(coding):
+    found = window(gzip.compress(b"page"), coding=coding)
+    assert (found.body, found.is_whole) == (b"page", True)
+    plain = window(b"page", coding=coding.lower().replace("gzip", ""))
+    assert (plain.body, plain.is_whole) == (b"page", True)
+
+
 @pytest.mark.parametrize("coding", ["rot13", "gzip, gzip", "compress", "br;q=1"])
 def test_an_unknown_coding_is_not_read(coding):
     found = PageWindow(coding, LIMIT)

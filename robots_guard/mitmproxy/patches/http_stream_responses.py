@@ -128,15 +128,15 @@ def _judge(self: HttpStream, held: HeldPage) -> Commands:
     if refusal is not None:
         _uncount(self)
         self.flow.response = refusal
-        yield from _discard_rest(self, discarded=held.kept)
+        yield from _discard_rest(self, discarded=len(held.body))
         return
     response.stream = held.stream
     if held.stream:
         yield from self.start_response_stream()
     else:
         self.server_state = self.state_consume_response_body
-    for data in held.pieces:
-        yield from self.server_state(ResponseData(self.stream_id, data))
+    if held.body:
+        yield from self.server_state(ResponseData(self.stream_id, bytes(held.body)))
     _uncount(self)
 
 

@@ -33,7 +33,8 @@ RSL = "application/rsl+xml"
 WITHHELD = 100  # recorded texts of data-nosnippet elements
 
 _LINKS = frozenset({b"a", b"area", b"base"})
-_ESSENCE = re.compile(r"[^\s;,]+/[^\s;,]+")
+_WORD = r"[!#$%&'*+.^_`|~0-9a-z-]+"
+_TYPE = re.compile(rf"\s*+[\"']?({_WORD}/{_WORD})(?=[\s;,:/\"']|\Z)")
 _UNKNOWN = frozenset({"*/*", "unknown/unknown", "application/unknown"})  # browsers sniff these
 _START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\x00\t\n\f\r ]*+<")
 
@@ -119,25 +120,28 @@ def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True
 
 def may_be_html(content_type: str) -> bool:
     """Whether a body of this Content-Type can be a page: its type is HTML, or not known."""
-    types = _types(content_type)
-    return HTML in types or XHTML in types or not _is_typed(types)
+    types = media_types(content_type)
+    return not types or HTML in types or XHTML in types
+
+
+def media_types(content_type: str) -> frozenset[str]:
+    """The types that the members of a Content-Type name, in lower case.
+
+    They are read as far as they are readable: `text/html charset=utf-8` is HTML for browsers, too.
+    Without any, a browser decides by the content.
+    """
+    members = content_type.lower().split(",")
+    found = frozenset(match[1] for match in map(_TYPE.match, members) if match)
+    return found - _UNKNOWN
 
 
 def _html_type(body: bytes, content_type: str) -> str:
     """Return the HTML media type of a body, or an empty string if it is not HTML."""
-    types = _types(content_type)
+    types = media_types(content_type)
     for known in (XHTML, HTML):
         if known in types:
             return known
-    return HTML if not _is_typed(types) and _START.match(body) else ""
-
-
-def _types(content_type: str) -> list[str]:
-    return [each.lower() for each in _ESSENCE.findall(content_type)]
-
-
-def _is_typed(types: list[str]) -> bool:
-    return any(each not in _UNKNOWN for each in types)
+    return HTML if not types and _START.match(body) else ""
 
 
 def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:

@@ -31,6 +31,10 @@ async function answer(request, response) {
     response.writeHead(200, { 'content-type': 'text/plain' });
     return response.end('User-agent: *\nDisallow: /private/\n');
   }
+  if (!fs.existsSync(pages + url.pathname)) {
+    response.writeHead(404);
+    return response.end();
+  }
   const page = JSON.parse(fs.readFileSync(pages + url.pathname));
   const is2 = request.httpVersionMajor == 2;
   let sent = 0, open = true;

@@ -259,6 +259,14 @@ def test_an_encoded_page_is_decoded(trainer, stating, coding):
     assert (got.status, got.body, got.signals) == (200, packed, "")
 
 
+@pytest.mark.parametrize(
+    "kind", ["text/html charset=utf-8", "text / html", "text/html/", "text/html=", "text/"]
+)
+def test_a_type_that_is_not_readable_hides_no_page(trainers, stating, kind):
+    target = stating.target(META_NOAI, headers=[("Content-Type", kind)])
+    assert fetch(trainers["proxy"], stating, target).status == 403
+
+
 @pytest.mark.parametrize("coding", ["rot13", "gzip, gzip", "br"])
 def test_an_unknown_coding_is_passed_on_unread(trainer, stating, coding):
     body = brotli.compress(META_NOAI) if coding == "br" else META_NOAI

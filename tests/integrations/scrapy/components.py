@@ -141,6 +141,17 @@ class StopsAtBytes(StopsAtHeaders):
     signal = signals.bytes_received
 
 
+class FailsAtBytes(StopsAtHeaders):
+    """Stops each download of a page after the first bytes of its body, so that an errback gets
+    these."""
+
+    signal = signals.bytes_received
+
+    def stop(self, request):
+        if not request.url.endswith("/robots.txt"):
+            raise StopDownload(fail=True)
+
+
 class OpaqueHandler(BaseDownloadHandler):
     """A download handler with its own HTTP client, whose connections cannot be watched."""
 

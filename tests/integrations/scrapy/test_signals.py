@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from integrations.scrapy.crawl import MODES, crawl
 
@@ -201,7 +203,7 @@ def test_what_robots_txt_states_refuses_the_request(net):
 
     assert done[f"{site.url}/plain"]["error"] == "RobotsDisallowed"
     assert done.verdict(f"{site.url}/plain") == ("drop", "usage-reserved")
-    assert site.targets == []
+    assert "/plain" not in site.targets
     assert done.signals == []
 
 
@@ -357,6 +359,31 @@ def test_a_refused_download_ends_with_its_header_fields(net, reactor):
 
     assert done.verdict(f"{site.url}/a") == ("drop", "usage-reserved")
     assert len(done.signals) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_what_a_stopped_download_hands_to_an_errback_is_judged(net, mode, pack):
+    """StopDownload carries the response to the errback, past the middlewares."""
+    fields = (HTML, ("Content-Encoding", "gzip")) if pack is gzip.compress else (HTML,)
+    meta = b'<meta name="robots" content="noindex">'
+    pages = {
+        "/a": Reply(headers=fields, body=pack(meta + bytes(range(256)) * 900)),
+        "/b": Reply(headers=fields, body=pack(b"<p>" + bytes(range(256)) * 900)),
+    }
+    options = MODES[mode]
+    extension = {"EXTENSIONS": {"integrations.scrapy.components.FailsAtBytes": 0}}
+
+    _, results = outcomes(
+        net.origin(OPEN, pages),
+        options["settings"] | declared("search") | extension,
+        pages,
+        deferred_api="deferred_api" in options,
+    )
+
+    assert results["/a"]["error"] == "RobotsSignalled"
+    if mode != "no reactor":  # there, Scrapy's handler sends no bytes_received
+        assert results["/b"]["error"] == "StopDownload"
 
 
 @pytest.mark.parametrize("status", [404, 500])

@@ -65,6 +65,29 @@ def test_it_is_kept_unless_signals_are_enforced(net, tmp_path, settings):
     assert done.stats[STORED] == 1
 
 
+META = b'<!doctype html><meta name="robots" content="noindex">' + b" " * 200
+PACKED = gzip.compress(META)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip, gzip", gzip.compress(PACKED)),
+        ("identity, gzip", PACKED),
+        ("gzip", PACKED[:-8]),
+        ("gzip", PACKED + b"more"),
+        ("unknown", META),
+    ],
+    ids=["twice", "identity", "cut", "more", "unknown"],
+)
+def test_a_page_that_others_may_decode_further_is_not_kept(net, tmp_path, coding, body):
+    reply = Reply(headers=(HTML, ("Content-Encoding", coding)), body=body)
+    site = net.origin(OPEN, {"/a": reply})
+    done = crawl([f"{site.url}/a"], declared("search") | caching(tmp_path))
+    assert STORED not in done.stats
+    assert (done[f"{site.url}/a"]["action"] == "pass") is (coding == "unknown")
+
+
 @pytest.mark.parametrize(
     "reply", [tagged("noindex"), page("robots=noindex")], ids=["header", "meta"]
 )
