@@ -30,13 +30,11 @@ from robots_guard.core.signal_settings import Use
 from robots_guard.core.uses import Uses, plain_of, shown_time
 from robots_guard.core.verdict import Action, Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
-from robots_guard.origin import objection
+from robots_guard.origin import TDMREP_JSON, objection
 from robots_guard.rep.ruleset import compile_rules
 from robots_guard.rep.signals import tdmrep
 from robots_guard.rep.signals.statement import Flag, Signal, Statement
 from robots_guard.text import did_you_mean
-
-TDMREP = "/.well-known/tdmrep.json"
 
 #: Keys of a row of a conformance table that are no part of the question.
 IGNORED = frozenset(("signal", "where", "expect", "clause", "spec_example"))
@@ -162,8 +160,8 @@ def _request(ask: PageQuestion, terms: Terms, now: float, token: str) -> _Reques
         verdict = Judge(terms).judge_offline(policy, question, now, at_any_time=True)
         rules = compile_rules(body, terms.dialect, token, terms.matching.name)
         stated = rules.statements(target)
-    if TDMREP in ask.input.wellknown:
-        body = encoded(ask.input.wellknown[TDMREP], f"input.wellknown.{TDMREP}")
+    if TDMREP_JSON in ask.input.wellknown:
+        body = encoded(ask.input.wellknown[TDMREP_JSON], f"input.wellknown.{TDMREP_JSON}")
         stated += tdmrep.read_file(body).statements(target, terms.matching.name)
     return _Request(verdict, stated)
 
