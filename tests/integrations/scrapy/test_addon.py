@@ -120,9 +120,17 @@ def test_it_logs_that_it_replaces_the_builtin(applied, caplog):
     caplog.set_level(logging.INFO, "robots_guard")
     applied(ROBOTSTXT_OBEY=True)
 
-    (record,) = caplog.records
-    assert record.levelname == "INFO"
-    assert "it replaces Scrapy's RobotsTxtMiddleware" in record.message
+    replaces, signals = caplog.records
+    assert replaces.levelname == signals.levelname == "INFO"
+    assert "it replaces Scrapy's RobotsTxtMiddleware" in replaces.message
+    assert "signals are recorded only, because no purposes are declared" in signals.message
+
+
+def test_it_logs_the_purposes_that_signals_are_enforced_for(applied, caplog):
+    caplog.set_level(logging.INFO, "robots_guard")
+    applied(ROBOTS_GUARD_PURPOSES=["search", "ai-train"])
+
+    assert "enforced for the purposes search, ai-train" in caplog.messages[-1]
 
 
 def test_it_logs_that_it_only_reports(applied, caplog):
