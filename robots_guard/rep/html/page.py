@@ -167,7 +167,7 @@ def _html_markup(document: bytes) -> Markup:
 def _tree_markup(tree_of: type[LexborHTMLParser], document: bytes, end: int) -> Markup | None:
     """Return the markup of the first part of a document that a tree shows to end between tags; None
     if a tree of none of them is small."""
-    for length in dict.fromkeys((end, text_end(document, end), len(document))):
+    for length in _lengths(document, end):
         part = document[:length]
         if not is_small_tree(part):
             return None
@@ -175,6 +175,16 @@ def _tree_markup(tree_of: type[LexborHTMLParser], document: bytes, end: int) -> 
         if found is not None:
             return found
     return None
+
+
+def _lengths(document: bytes, end: int) -> Iterator[int]:
+    """Yield where a document may be cut. Nearly always the first place is the one."""
+    yield end
+    beyond = text_end(document, end)
+    if end < beyond < len(document):
+        yield beyond
+    if end < len(document):
+        yield len(document)
 
 
 def _statements(markups: Sequence[Markup], url: str) -> Iterator[Statement]:
