@@ -334,7 +334,6 @@ def test_a_page_that_breaks_off_is_an_error(trainers, sites):
     assert plain(trainers["proxy"], site.url + "/x").status == 502
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_slow_page_is_held_for_a_bounded_time(trainers, stating, version):
     target = stating.target(PAGE, *[(0.5, b"x")] * 30, headers=[HTML])
@@ -345,7 +344,6 @@ def test_a_slow_page_is_held_for_a_bounded_time(trainers, stating, version):
     assert time.monotonic() - began > 15
 
 
-@pytest.mark.timing
 def test_a_silent_page_is_released(trainers, stating):
     target = stating.target(PAGE, (30, b"late"), headers=[HTML])
     got = fetch(trainers["proxy"], stating, target, "--max-time", "20", "-N", check=False)
