@@ -3,6 +3,8 @@ reached them."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -95,3 +97,20 @@ def test_a_tls_handshake_is_no_request(site):
     send_and_wait(site, b"\x16\x03\x01\x00\x20hello\nGET /private/x HTTP/1.1\r\n\r\n")
 
     assert site.received == []
+
+
+# `_run` and `_close` put the end of the network between two steps of an accepted connection.
+def test_a_connection_that_is_accepted_at_the_end_is_closed(caplog):
+    async def accept_and_close(network, site):
+        client = socket.create_connection((site.address, site.port))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it is accepted, and its task has not started
+        await network._close()
+        return client
+
+    with Loopback() as network:
+        client = network._run(accept_and_close(network, network.origin()))
+    client.settimeout(5)
+    with client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    assert caplog.records == []

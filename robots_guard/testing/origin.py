@@ -243,8 +243,13 @@ class Loopback:
 
     async def _close(self) -> None:
         for server in self._servers:
+            for listener in server.sockets:
+                self._loop.remove_reader(listener.fileno())  # no further connection is accepted
+        # The tasks of those that are accepted start while their servers are open: asyncio never
+        # closes a connection whose task finds its server closed.
+        await asyncio.sleep(0)
+        for server in self._servers:
             server.close()
-        await asyncio.sleep(0)  # an accepted connection is closed only by a task that has started
         # A connection that is being accepted starts a task of its own while the others end.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in others:
