@@ -156,6 +156,7 @@ class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
     id: str
     request: str | None = None  # the id of the decision on the request
     agent: str
+    method: str = "GET"
     url: str
     origin: str
     status: int
@@ -412,6 +413,7 @@ def signals_record_of(
         id=decision.id,
         request=response.request or None,
         agent=cut(question.agent, LONGEST_USER_AGENT),
+        method=cut(question.method, 32),
         url=privacy.url(origin + question.target),
         origin=origin,
         status=response.status,

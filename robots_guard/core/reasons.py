@@ -179,7 +179,6 @@ MEANINGS: dict[str, Meaning] = {
         "The site does not permit a use that the operator has declared for its content.",
         Party.SITE,
         heritrix=PRECLUDED,
-        replay=Comparison.VERDICT,
     ),
     Reason.LINK_NOFOLLOW: Meaning(
         "The page that links to this URL asks crawlers not to follow the link.",
@@ -191,7 +190,6 @@ MEANINGS: dict[str, Meaning] = {
         "The site asks for a payment or a licence, and the guard never pays.",
         Party.SITE,
         heritrix=PRECLUDED,
-        replay=Comparison.NOTHING,
     ),
     Reason.MALFORMED_TARGET: Meaning(
         "The request is malformed: two servers could interpret it differently.",

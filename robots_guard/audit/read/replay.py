@@ -76,12 +76,12 @@ def replay(bundle: Bundle, now: float | None = None) -> Replayed:
     `unavailable_after` has passed since the decision. Raises SettingsError if that is not possible.
     """
     record = bundle.record
-    if isinstance(record, SignalsRecord):
-        return _replay_response(bundle, record, now)
     if meaning_of(record.reason).replay is Comparison.NOTHING:
         raise SettingsError(
             f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay"
         )
+    if isinstance(record, SignalsRecord):
+        return _replay_response(bundle, record, now)
     _check_document(record, bundle.document)
     terms, now = _terms(record, bundle.settings), _seconds(record.at)
     question = _question(record, terms, now)
@@ -100,12 +100,13 @@ def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None)
     statements = [_statement(item) for item in record.evidence]
     verdict = judge_response(
         statements,
-        ResponseHead(status=record.status),
+        ResponseHead(status=record.status, method=record.method),
         record.agent,
         terms,
         _seconds(record.at),
         is_incomplete=record.incomplete,
         client_pays=record.component == Component.PROXY,
+        can_use_links_only=record.follow_only,
     )
     if bundle.settings.get("report_only") == "True":
         verdict = as_report_only(verdict)

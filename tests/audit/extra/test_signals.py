@@ -19,8 +19,9 @@ from robots_guard.audit.show.export import exported
 from robots_guard.audit.show.figures import summary
 from robots_guard.core.check import judge_offline
 from robots_guard.core.policy import Reservations
+from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import ResponseRef, as_report_only
+from robots_guard.core.verdict import Action, ResponseRef, as_report_only
 from robots_guard.errors import SettingsError
 from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
@@ -59,10 +60,14 @@ def settings_for(**values):
     return Settings(agent="mybot", store="memory:", **values)
 
 
-def response_decision(*statements, status=200, url=URL, identity="w-9", **settings):
+def response_decision(
+    *statements, status=200, url=URL, identity="w-9", method="GET", links_only=False, **settings
+):
     terms = settings_for(**settings).terms()
-    verdict = judge_response(statements, ResponseHead(status=status), "mybot", terms, AT)
-    made = decision(url, verdict, response=ResponseRef(status=status, request="w-8"))
+    head = ResponseHead(status=status, method=method)
+    verdict = judge_response(statements, head, "mybot", terms, AT, can_use_links_only=links_only)
+    response = ResponseRef(status=status, request="w-8")
+    made = decision(url, verdict, response=response, method=method)
     return msgspec.structs.replace(
         made, id=identity, dialect=terms.page_dialect, purposes=terms.declared
     )
@@ -202,6 +207,30 @@ def test_a_response_is_judged_again_by_its_recorded_statements(tmp_path):
         "action: recorded 'drop', now 'pass'",
         "reason: recorded 'usage-reserved', now 'allowed'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "settings"),
+    [
+        ({"links_only": True}, {"purposes": "search", "noindex_action": "follow-only"}),
+        ({"links_only": False}, {"purposes": "search", "noindex_action": "follow-only"}),
+        ({"method": "HEAD"}, {"purposes": "ai-train", "on_unknown": "deny"}),
+        ({"method": "GET"}, {"purposes": "ai-train", "on_unknown": "deny"}),
+    ],
+)
+def test_a_replay_knows_what_the_integration_could_do(tmp_path, made, settings):
+    write(tmp_path, response_decision(NOINDEX, **made, **settings))
+    (record,) = read(tmp_path)
+    assert replay(bundle_of(record, **settings)).differences == []
+
+
+def test_an_exempted_response_has_nothing_to_replay(tmp_path):
+    made = response_decision(NOINDEX, purposes="search")
+    exempt = msgspec.structs.replace(made.verdict, action=Action.PASS, reason=Reason.BYPASSED)
+    write(tmp_path, msgspec.structs.replace(made, verdict=exempt))
+    (record,) = read(tmp_path)
+    with pytest.raises(SettingsError, match="nothing to replay"):
+        replay(bundle_of(record, purposes="search"))
 
 
 def test_a_changed_statement_is_found(tmp_path):

@@ -524,6 +524,7 @@ JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
     "robots-txt",
     "disallowed",
     "usage-reserved",
+    "payment-required",
     "mirror",
     "restricted",
     "unreachable",
