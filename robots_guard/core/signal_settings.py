@@ -99,7 +99,8 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["drop", "follow-only"],
         Meta(
             description="What Scrapy does with a page that only `noindex` refuses: `drop` it, or"
-            " use it for its links only (`follow-only`), which drops its items."
+            " use it for its links only (`follow-only`), which drops its items. The proxy refuses"
+            " it in any case."
         ),
     ] = "drop"
     purpose_tokens: Annotated[

@@ -17,6 +17,7 @@ import msgspec
 
 from robots_guard.core.page_dialects import PAGE_DIALECTS, PageDialect
 from robots_guard.core.signal_settings import SignalSettings, Use, uses_in
+from robots_guard.rep.signals.content_signal import LEVELS
 from robots_guard.rep.signals.rules import agent_name
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
@@ -37,7 +38,6 @@ _LABELS: dict[str, tuple[str, ...]] = {
     "ai-train": (Use.AI_TRAIN,),
     "ai-input": (Use.AI_INPUT,),
 }
-_LEVELS = ("immediate", "reference", "full")  # of `use=` in Content-Signal
 _PREVIEWS = ("none", "standard", "large")
 _PLACES = tuple(Place)  # the farthest first
 _PAGE_RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROBOTS))
@@ -136,7 +136,7 @@ def read_uses(
         images=_images(evidence),
         limits=_limits(binding),
         unavailable_after=_earliest(binding),
-        content_use=_least(binding, "use", _LEVELS, Signal.CONTENT_SIGNAL),
+        content_use=_least(binding, "use", LEVELS, Signal.CONTENT_SIGNAL),
         tdm_policy=reading.tdm_policy,
         license=_values(binding, "license"),
         license_other=_values(binding, "license-other"),
@@ -453,7 +453,7 @@ _DEFAULTS = SignalSettings()
 def _lower_use(uses: Uses, level: str) -> Statement | None:
     """The statement that permits a lower level of use than the crawler's, or None."""
     permitted = uses.content_use
-    if permitted is None or _LEVELS.index(level) <= _LEVELS.index(permitted):
+    if permitted is None or LEVELS.index(level) <= LEVELS.index(permitted):
         return None
     statements = (each.statement for each in uses.evidence)
     return next(each for each in statements if each.rule == "use" and each.value == permitted)

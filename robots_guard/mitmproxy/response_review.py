@@ -120,7 +120,7 @@ class ResponseReview:
         """Judge a response; refuse it if that fails."""
         try:
             return judge()
-        except Exception:
+        except Exception:  # fail closed: an internal error must not open a response
             log.exception("robots_guard failed; the response is refused")
             reply = not_ready(_NO_VERDICT, method=flow.request.method)
             return Refusal.of(reply, flow.request.method)

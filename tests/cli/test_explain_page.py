@@ -74,7 +74,7 @@ def test_without_purposes_the_page_passes_with_what_is_stated(explain):
     ran = explain(headers=HEADERS)
 
     assert ran.status == 0
-    assert "purposes   none, so nothing is refused; page dialect union; status 200\n" in ran.out
+    assert "purposes   none, so no use is refused; page dialect union; status 200\n" in ran.out
     assert "Scrapy     hands the page to the spider, with what is stated" in ran.out
     assert "PASS " in section(ran.out)[-3]
 

@@ -26,6 +26,7 @@ from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
 from robots_guard.audit.record import AnyRecord, Record, SignalsRecord, moment
 from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
 from robots_guard.core.component import Component
+from robots_guard.core.verdict import Action
 from robots_guard.errors import MissingExtra, SettingsError
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
@@ -34,7 +35,6 @@ FORMS = 4  # that a file may take while it is read: open, compressed, compacted,
 ALL = 2**62  # above the number of any record
 
 DECISION = "decision"
-PASS = "pass"  # noqa: S105  (an action, not a password)
 COMPONENTS = tuple(each.value for each in Component)
 KINDS = (
     "decision",
@@ -129,7 +129,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the filter selects a record by its kind."""
         kind = kind_of(entry)
         if self.kind == DECISION and isinstance(entry, SignalsRecord):
-            return entry.action != PASS or bool(entry.would or entry.relaxed)
+            return entry.action != Action.PASS or bool(entry.would or entry.relaxed)
         return self.kind is None or kind == self.kind
 
     def admits(self, entry: AnyRecord) -> bool:

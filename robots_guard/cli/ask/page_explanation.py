@@ -57,7 +57,7 @@ def as_data(judged: JudgedPage, terms: Terms) -> dict[str, Any]:
 
 def text_lines(judged: JudgedPage, terms: Terms) -> Lines:
     """Yield the statements and their effect as text."""
-    purposes = ", ".join(terms.declared) or "none, so nothing is refused"
+    purposes = ", ".join(terms.declared) or "none, so no use is refused"
     yield "What the site states of the use of the page:", ""
     yield from _use_lines(judged.result.uses)
     yield from _further_lines(judged)

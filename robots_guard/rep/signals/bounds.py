@@ -123,7 +123,7 @@ def _merged(statements: Iterator[Statement]) -> list[Statement]:
         has_any_value = is_number or statement.signal is Signal.PAYMENT
         key = (statement.signal, statement.place, statement.rule, None if has_any_value else value)
         found = strictest.get(key)
-        if found is None or (is_number and value < found.value):  # type: ignore[operator]
+        if found is None or (is_number and value < found.value):  # type: ignore[operator]  # one type for each key
             flags = dict.fromkeys((*statement.flags, Flag.MALFORMED))
             strictest[key] = replace(statement, agent="*", flags=tuple(flags))
     return list(strictest.values())

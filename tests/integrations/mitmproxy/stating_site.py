@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import trustme
 from support.programs import program
 from support.waiting import eventually
 
@@ -120,9 +121,9 @@ def _grouped(headers: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
 
 
 @contextlib.contextmanager
-def stating_site(folder: Path, authority: object, address: str) -> Iterator[StatingSite]:
+def stating_site(folder: Path, authority: trustme.CA, address: str) -> Iterator[StatingSite]:
     """A site at that address, certified by an authority."""
-    certificate = authority.issue_cert(address)  # type: ignore[attr-defined]
+    certificate = authority.issue_cert(address)
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     (folder / "site.js").write_text(SCRIPT)
