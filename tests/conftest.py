@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +14,8 @@ from support.stores import Cluster, Redis, start_cluster, start_redis
 
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
+
+TIMED = Path(__file__).parent / "integrations"  # tox collects timing tests only there
 
 # A deadline is wall-clock time, which a loaded machine exceeds.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -85,9 +88,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     once.
     """
     for item in items:
+        _check_place(item)
         shared = _shared_fixtures(item) if isinstance(item, pytest.Function) else []
         if shared and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("-".join([item.module.__name__, *shared])))
+
+
+def _check_place(item: pytest.Item) -> None:
+    """Refuse a timing test where tox does not look for it."""
+    if item.get_closest_marker("timing") and not item.path.is_relative_to(TIMED):
+        raise pytest.UsageError(f"{item.nodeid}: put tests marked `timing` into {TIMED}")
 
 
 def _shared_fixtures(item: pytest.Function) -> list[str]:
