@@ -15,7 +15,12 @@ except ImportError as error:
 from robots_guard.scrapy.addon import Addon
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
-from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed, RobotsSignalled
+from robots_guard.scrapy.errors import (
+    RobotsDeferred,
+    RobotsDisallowed,
+    RobotsRefused,
+    RobotsSignalled,
+)
 from robots_guard.scrapy.links import RobotsGuardLinks
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.seal import RobotsGuardSeal
@@ -29,5 +34,6 @@ __all__ = [
     "RobotsGuardLinks",
     "RobotsGuardMiddleware",
     "RobotsGuardSeal",
+    "RobotsRefused",
     "RobotsSignalled",
 ]

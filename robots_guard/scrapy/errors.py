@@ -22,20 +22,26 @@ from robots_guard.errors import SettingsError
 from robots_guard.text import printable
 
 
-class _Refused(IgnoreRequest):
+class RobotsRefused(IgnoreRequest):
+    """The guard refused a request or its response.
+
+    An errback that treats all refusals alike checks for this class. `decision` is the whole
+    decision.
+    """
+
     def __init__(self, decision: Decision) -> None:
         super().__init__(sentence(decision))
         self.decision = decision
 
 
-class RobotsDisallowed(_Refused):
+class RobotsDisallowed(RobotsRefused):
     """The request may not be made.
 
     `decision` is the whole decision: verdict, reason, rule and its line.
     """
 
 
-class RobotsDeferred(_Refused):
+class RobotsDeferred(RobotsRefused):
     """The request may not be made yet and could not be rescheduled: its caller has to retry.
 
     `decision.verdict.until` is the time to retry at, in seconds since 1970. Raised only for
@@ -44,7 +50,7 @@ class RobotsDeferred(_Refused):
     """
 
 
-class RobotsSignalled(_Refused):
+class RobotsSignalled(RobotsRefused):
     """The response may not be used, because its site does not permit that: a signal denies a
     declared purpose, or the site asks for payment.
 
@@ -53,7 +59,7 @@ class RobotsSignalled(_Refused):
     """
 
 
-class NotYet(_Refused):
+class NotYet(RobotsRefused):
     """The request reached its download handler before its turn.
 
     Components of a project never see this error: RobotsGuardSeal, the first to receive it, defers
