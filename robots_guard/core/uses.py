@@ -163,17 +163,20 @@ class _Reading:
         self._lifted = _lifted(rules, self._dialect)
         self._has_follow = bool(rules & {"follow", "all"})
         reservations = [each for each in statements if _is_reservation(each)]
-        nearest = max((_PLACES.index(each.place) for each in reservations), default=-1)
-        self._tdm = [each for each in reservations if _PLACES.index(each.place) == nearest]
-        self._is_reserved = any(each.value == 1 for each in self._tdm)
+        places = {each.place for each in reservations}
+        #: Of the reservations, those in the place nearest to the content count.
+        self._tdm_place = max(places, key=_PLACES.index, default=None)
+        self._is_reserved = any(
+            each.value == 1 for each in reservations if each.place is self._tdm_place
+        )
         self.tdm_policy = self._policy(statements)
 
     def _policy(self, statements: Sequence[Statement]) -> str | None:
         if not self._is_reserved:
             return None
-        place = self._tdm[0].place
         policies = (each for each in statements if each.rule == "tdm-policy")
-        return next((str(each.value) for each in policies if each.place is place), None)
+        nearest = (each for each in policies if each.place is self._tdm_place)
+        return next((str(each.value) for each in nearest), None)
 
     def effect(self, statement: Statement) -> StatementEffect:
         """What a statement denies and allows beside the others."""
@@ -221,7 +224,7 @@ class _Reading:
         return tuple(use for part in parts for use in self._dialect.denies[part])
 
     def _by_reservation(self, statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if statement not in self._tdm:
+        if not _is_reservation(statement) or statement.place is not self._tdm_place:
             return (), ()
         if statement.value == 1:
             covered = uses_in("tdm_covers", self._settings.tdm_covers)
