@@ -7,6 +7,7 @@ bytes. This file tests the rules of `core.uses` alone.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -298,3 +299,10 @@ def test_a_statement_for_a_long_name_applies():
 def test_a_date_of_any_year_is_written_as_in_iso_8601(seconds, written):
     uses = uses_of(rule("unavailable_after", seconds))
     assert plain_of(uses)["unavailable_after"].startswith(written)
+
+
+def test_the_signals_page_explains_each_flag():
+    page = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+
+    assert [f for f in Flag if not any(row.startswith(f"| `{f.value}` |") for row in rows)] == []
