@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -461,6 +462,20 @@ def chained(tmp_path):
         audit_log.write(decision(f"https://a.test/private/{number}"))
     audit_log.close()
     return tmp_path
+
+
+def test_the_chain_can_be_followed_by_the_digests_of_its_lines(chained):
+    lines = b"".join(path.read_bytes() for path in sorted(chained.iterdir())).splitlines(True)
+    records = [json.loads(line) for line in lines]
+    head = hashlib.sha256(records[0]["writer"].encode()).digest()
+
+    for digest, record in zip(map(hashlib.sha256, lines), records, strict=True):
+        if record["kind"] in ("start", "checkpoint"):
+            assert record.get("head", record.get("previous")) == head.hex()
+        head = hashlib.sha256(head + digest.digest()).digest()
+
+    (found,) = verify(chained, Unreadable())
+    assert found.head == head.hex()
 
 
 def test_an_untouched_audit_log_is_whole(chained):

@@ -17,7 +17,7 @@ from robots_guard.audit.read.reader import BY_NUMBER, Reader, Unreadable, kind_o
 from robots_guard.audit.record import AnyRecord, Checkpoint, Start, Stop
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
-from robots_guard.audit.write.writer import first_hash, next_hash
+from robots_guard.audit.write.writer import first_hash, line_digest, next_hash
 
 MAX_ATTEMPTS = 5  # while files disappear
 _Line = tuple[bytes, AnyRecord, Segment]
@@ -70,7 +70,7 @@ class _Check:
             case _:
                 pass
         if self._head is not None:
-            self._head = next_hash(self._head, line)
+            self._head = next_hash(self._head, line_digest(line))
             self.found.head = self._head.hex()
 
     def _check_number(self, seq: int) -> None:

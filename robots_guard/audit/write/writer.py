@@ -4,8 +4,8 @@ Invariant: a record is in a file, under a name that readers list, before `append
 written by one write(2) without buffering, so that a killed process loses nothing it acknowledged. A
 record that could not be written leaves a gap in the sequence numbers, and the next one begins on a
 line of its own. A number is reused only if its line is known not to be in a file. With a hash
-chain, the hash of each line covers the one before, across all files of the writer; checkpoint
-records state the current hash.
+chain, the hash at each line covers the hash before it and the line's digest, across all files of the
+writer; checkpoint records state the current hash.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class LogWriter:
             self._seq -= 1
             raise
         if self._head is not None:
-            self._head = next_hash(self._head, line)
+            self._head = next_hash(self._head, line_digest(line))
             self._since_checkpoint += 1
 
     def _write(self, line: bytes) -> None:
@@ -327,6 +327,15 @@ def first_hash(writer: str) -> bytes:
     return hashlib.sha256(writer.encode()).digest()
 
 
-def next_hash(previous: bytes, line: bytes) -> bytes:
-    """The chain's hash after a line, including its newline."""
-    return hashlib.sha256(previous + line).digest()
+def line_digest(line: bytes) -> bytes:
+    """The digest of a line, including its newline."""
+    return hashlib.sha256(line).digest()
+
+
+def next_hash(previous: bytes, digest: bytes) -> bytes:
+    """The chain's hash after the line with this digest.
+
+    It covers digests instead of lines, so that a part of a chain can be verified by a reader to whom
+    some of its lines are not disclosed.
+    """
+    return hashlib.sha256(previous + digest).digest()
