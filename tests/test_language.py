@@ -32,6 +32,7 @@ NOUNS = {
     "outgoing",
     "pacing",
     "ranking",
+    "signing",
     "spelling",
 }
 
