@@ -18,6 +18,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
+from robots_guard.audit.key_files import read_signer
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.write.log import FileAuditLog, LogOptions, passes_of
 from robots_guard.audit.write.retention import Retention
@@ -178,6 +179,24 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " prove."
         ),
     ] = "none"
+    audit_checkpoint_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400.0,
+            description="Seconds after which the next record is followed by a checkpoint of its"
+            " writer's chain; 0: only every 1,000 records and at the end. See `audit_chain`.",
+        ),
+    ] = 300.0
+    audit_signing_key: Annotated[
+        str,
+        Meta(
+            description="The file of a private key (Ed25519, PEM) that signs each checkpoint of the"
+            " chain. It implies `audit_chain = sha256`, and needs the extra `[audit]`."
+            " `robots-guard audit keys create FILE` makes one. Only its owner and its group may be"
+            " able to read it."
+        ),
+    ] = ""
     audit_rotate_bytes: Annotated[
         int,
         Meta(
@@ -303,6 +322,11 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         super().__post_init__()
         passes_of(self.audit_passes)
+        if "PRIVATE KEY" in self.audit_signing_key or "\n" in self.audit_signing_key:
+            # the value is not quoted, and would be recorded
+            raise SettingsError(
+                "audit_signing_key is a key itself: put it into a file, and give the path of the file"
+            )
         networks(self.allow_private)
         if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
             # the value is not quoted, because it may contain a password
@@ -343,12 +367,20 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
     def writing(self, component: str) -> WriterOptions:
-        """Return how an integration's audit log is written under these settings."""
+        """Return how an integration's audit log is written under these settings.
+
+        Reads the signing key. Raises SettingsError if it cannot be used.
+        """
+        signer = None
+        if self.audit_signing_key:
+            signer = read_signer(Path(self.audit_signing_key).expanduser())
         return WriterOptions(
             component=str(component),
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
-            chain=self.audit_chain == "sha256",
+            chain=self.audit_chain == "sha256" or signer is not None,
+            checkpoint_seconds=self.audit_checkpoint_seconds,
+            signer=signer,
             rotate_bytes=self.audit_rotate_bytes,
             settings={name: DEFAULT.text(str(getattr(self, name))) for name in NAMES},
         )

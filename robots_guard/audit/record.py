@@ -19,7 +19,15 @@ import msgspec
 
 from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut, redacted, shown_url
 from robots_guard.core.access import Fetched
-from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
+from robots_guard.core.events import (
+    Event,
+    FailedOpen,
+    FetchMade,
+    FilesRemoved,
+    HoldChanged,
+    OverridesLoaded,
+    StoreWasReset,
+)
 from robots_guard.core.policy import Policy
 from robots_guard.core.uses import Uses, UseState, plain_of
 from robots_guard.core.verdict import Decision, Exemption
@@ -49,6 +57,8 @@ __all__ = [
 
 SCHEMA: Literal[1] = 1
 LONGEST_USER_AGENT = 256
+LONGEST_NAME = 128
+LONGEST_REASON = 512
 LONGEST_EVIDENCE = 24 * 1024  # bytes in a line
 LONGEST_ESCAPE = 12  # bytes of one character in a line
 SHORT_TEXT = 60  # bytes in a line of a text that is evidence beyond LONGEST_EVIDENCE
@@ -251,9 +261,11 @@ class Stop(Entry, frozen=True, kw_only=True, tag="stop"):
 
 
 class Checkpoint(Entry, frozen=True, kw_only=True, tag="checkpoint"):
-    """The hash of the chain before this line."""
+    """The hash of the chain before this line, and its signature (audit/signing.py)."""
 
     head: str
+    key: str | None = None
+    signature: str | None = None
 
 
 class StoreResetRecord(Entry, frozen=True, kw_only=True, tag="store-reset"):
@@ -279,6 +291,24 @@ class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
+class HoldRecord(Entry, frozen=True, kw_only=True, tag="hold"):
+    """A legal hold was added or released."""
+
+    hold: str
+    change: str
+    owner: str
+    reason: str
+    origins: list[str] = msgspec.field(default_factory=list)
+    since: str | None = None
+    until: str | None = None
+
+
+class Removal(Entry, frozen=True, kw_only=True, tag="removal"):
+    """Housekeeping removed files of the audit log, as the retention demands."""
+
+    files: list[str]
+
+
 AnyRecord = (
     Record
     | SignalsRecord
@@ -290,6 +320,8 @@ AnyRecord = (
     | StoreResetRecord
     | FailOpen
     | OverridesRecord
+    | HoldRecord
+    | Removal
 )
 
 _encoder = msgspec.json.Encoder()
@@ -515,8 +547,8 @@ def _detail(detail: str | None, privacy: Privacy) -> str | None:
 def _override_fields(exemption: Exemption) -> dict[str, Any]:
     return {
         "override": cut(exemption.id, 128),
-        "override_owner": cut(exemption.owner, 128),
-        "override_reason": cut(exemption.reason, 512),
+        "override_owner": cut(exemption.owner, LONGEST_NAME),
+        "override_reason": cut(exemption.reason, LONGEST_REASON),
         "override_expires": moment(exemption.expires),
     }
 
@@ -566,6 +598,19 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
                 sha256=event.sha256,
                 problems=[privacy.text(problem) for problem in event.problems[:20]],
             )
+        case HoldChanged():
+            return HoldRecord(
+                **head,
+                hold=event.hold,
+                change=event.change,
+                owner=cut(event.owner, LONGEST_NAME),
+                reason=cut(event.reason, LONGEST_REASON),
+                origins=[cut(origin) for origin in event.origins[:100]],
+                since=event.since,
+                until=event.until,
+            )
+        case FilesRemoved():
+            return Removal(**head, files=[cut(name, LONGEST_NAME * 2) for name in event.files])
 
 
 def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:

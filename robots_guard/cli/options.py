@@ -66,6 +66,13 @@ def audit_log_option(command: F) -> F:
     return _option("audit_log")(command)
 
 
+def chain_options(command: F) -> F:
+    """Add an option for each setting on which a command's own records in the audit log depend."""
+    for name in ("audit_signing_key", "audit_chain", "audit_log"):
+        command = _option(name)(command)
+    return command
+
+
 def store_option(command: F) -> F:
     """Add the option for the store."""
     return _option("store")(command)

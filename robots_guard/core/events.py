@@ -52,4 +52,25 @@ class OverridesLoaded(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-Event = FetchMade | StoreWasReset | FailedOpen | OverridesLoaded
+class HoldChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A legal hold was added (`change` is `add`) or released (`release`), by its owner or another
+    person, for a reason. `since` and `until` are as in records."""
+
+    at: float
+    hold: str  # its id
+    change: str
+    owner: str
+    reason: str
+    origins: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+
+
+class FilesRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    """Housekeeping is about to remove files of the audit log."""
+
+    at: float
+    files: tuple[str, ...]
+
+
+Event = FetchMade | StoreWasReset | FailedOpen | OverridesLoaded | HoldChanged | FilesRemoved

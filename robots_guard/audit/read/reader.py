@@ -47,6 +47,8 @@ KINDS = (
     "store-reset",
     "fail-open",
     "overrides",
+    "hold",
+    "removal",
 )
 BY_TIME = '"at", writer, seq'
 BY_NUMBER = "writer, seq"

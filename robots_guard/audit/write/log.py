@@ -40,7 +40,7 @@ from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, WriterOptions
-from robots_guard.core.events import Event, FetchMade
+from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
@@ -292,12 +292,23 @@ class FileAuditLog:
         """Compress closed files and remove old ones, in a thread of their own."""
         if self._log_options.retention is None:
             return
-        arguments = (self.directory, self._log_options.retention, inspect(self._clocks.now()))
+        now = inspect(self._clocks.now())
+        arguments = (self.directory, self._log_options.retention, now, self._announce_removal)
         with contextlib.suppress(RuntimeError):
             # No thread can be started, as at exit: the next file's start retries.
             threading.Thread(
                 target=tidy, args=arguments, name="robots_guard-tidy", daemon=True
             ).start()
+
+    def _announce_removal(self, filename: str) -> bool:
+        """Record that housekeeping is about to remove a file; return whether it may.
+
+        It may even if the record cannot be written, because a full disk needs the space; but not once
+        this audit log has been closed.
+        """
+        with contextlib.suppress(AuditLogError):
+            self.note(FilesRemoved(at=self._clocks.now(), files=(filename,)))
+        return self in _audit_logs
 
 
 _audit_logs: weakref.WeakSet[FileAuditLog] = weakref.WeakSet()  # those open in this process

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from robots_guard.audit.files import FILES, FULL
+from robots_guard.audit.holds import read_holds
 from robots_guard.audit.segments import (
     JSONL,
     PARQUET,
@@ -47,11 +48,14 @@ log = logging.getLogger("robots_guard")
 LEVEL = 6  # of zstd compression
 PIECE = 1024 * 1024  # bytes
 HOUR = 3600.0  # seconds
+MIB = 1024 * 1024  # bytes
 SMALL = 16 * 1024 * 1024  # bytes; smaller closed files of today stay uncompressed, for grep and jq
 
 ACCOUNT = ".retention"
 COMPACTING = ".compacting"  # locked by the process that compacts
 _TEMPORARY_OF_COMPACTION = (SOURCES, SOURCES + PART, PARQUET + PART)
+#: Called with the name of each file before it is removed; it stays if the result is false.
+Announce = Callable[[str], bool]
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -72,7 +76,16 @@ def uptime() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def tidy(directory: Path, retention: Retention, now: Inspection) -> None:
+def _announce_nothing(_: str) -> bool:
+    return True
+
+
+def tidy(
+    directory: Path,
+    retention: Retention,
+    now: Inspection,
+    announce: Announce = _announce_nothing,
+) -> None:
     """Compress closed files and remove old ones. Never raises: the next run finds what this one
     left."""
     try:
@@ -83,7 +96,7 @@ def tidy(directory: Path, retention: Retention, now: Inspection) -> None:
     except (OSError, ValueError, OverflowError) as error:
         # The latter two if the clock is beyond the calendar.
         log.warning("a closed file of the audit log could not be compressed: %s", error)
-    for work in (lambda: clear(directory), lambda: retain(directory, retention, now)):
+    for work in (lambda: clear(directory), lambda: retain(directory, retention, now, announce)):
         try:
             work()
         except (OSError, SettingsError) as error:
@@ -251,27 +264,34 @@ def _modified(path: Path) -> float:
     return math.inf
 
 
-def retain(directory: Path, retention: Retention, now: Inspection) -> list[Path]:
+def retain(
+    directory: Path,
+    retention: Retention,
+    now: Inspection,
+    announce: Announce = _announce_nothing,
+) -> list[Path]:
     """Remove files that are old enough, then the oldest, until the rest is small enough. Return the
     removed ones.
 
-    Nothing is removed while another process does the same, or if the file system has no locks.
-    Raises OSError, and SettingsError if the directory cannot be read.
+    Nothing is removed while another process does the same, or if the file system has no locks; and
+    no file that a hold covers. Raises OSError, and SettingsError if the directory or its holds cannot
+    be read.
     """
-    with _lock_directory(directory) as is_locked:
+    with lock_directory(directory) as is_locked:
         if is_locked:
-            return _remove_due(directory, retention, now)
+            return _remove_due(directory, retention, now, announce)
         return []
 
 
 @contextmanager
-def _lock_directory(directory: Path) -> Iterator[bool]:
-    """Lock the directory for housekeeping; False if it cannot be locked. Raises OSError if it does
-    not exist."""
+def lock_directory(directory: Path, *, waits: bool = False) -> Iterator[bool]:
+    """Lock the directory for housekeeping; False if it cannot be locked, or not without waiting.
+    Raises OSError if it does not exist."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    operation = fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, operation)
         except OSError:
             yield False
             return
@@ -284,11 +304,14 @@ def _lock_directory(directory: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _remove_due(directory: Path, retention: Retention, now: Inspection) -> list[Path]:
+def _remove_due(
+    directory: Path, retention: Retention, now: Inspection, announce: Announce
+) -> list[Path]:
     names = [name for name in names_in(directory) if is_kept(name)]
+    held = held_names(directory, names)
     account = _load_account(directory)
     ageing = determine_ages(account, now, names, retention)
-    removable = set(names) - _being_compacted(directory)
+    removable = set(names) - _being_compacted(directory) - held
     files = [
         directory / name
         for name in sorted(removable, key=lambda name: (-ageing.age_of(name), name))
@@ -298,12 +321,32 @@ def _remove_due(directory: Path, retention: Retention, now: Inspection) -> list[
     for path in files:
         is_due = bool(retention.days) and ageing.age_of(path.name) >= retention.seconds
         is_excess = bool(retention.size) and total > retention.size
-        if (is_due or is_excess) and _try_remove(path):
+        if (is_due or is_excess) and _try_remove(path, announce):
             removed.append(path)
             total -= sizes[path]
+    if retention.size and held:
+        _warn_of_held(total, sum(_size(directory / name) for name in held), retention.size)
     if ageing.account != account:
         _save_account(directory, ageing.account)
     return removed
+
+
+def held_names(directory: Path, names: list[str]) -> set[str]:
+    """The files that holds cover. Raises SettingsError if the holds cannot be read."""
+    holds = read_holds(directory)
+    return {name for name in names if any(hold.covers(name) for hold in holds)}
+
+
+def _warn_of_held(rest: int, held: int, limit: int) -> None:
+    """Warn if holds keep more bytes than the limit allows. Held files do not count towards it: the
+    latest files would otherwise be removed to make room for them."""
+    if rest + held > limit:
+        log.warning(
+            "the audit log has %d MiB more than audit_retention_bytes allows, because holds keep %d MiB"
+            " (robots-guard audit hold list)",
+            (rest + held - limit) // MIB,
+            held // MIB,
+        )
 
 
 def _being_compacted(directory: Path) -> set[str]:
@@ -343,11 +386,13 @@ def _save_account(directory: Path, account: Account) -> None:
     put_in_place(part, whole)
 
 
-def _try_remove(path: Path) -> bool:
+def _try_remove(path: Path, announce: Announce) -> bool:
     """Remove a file, and return whether it is gone. A file being written stays, and so does its
     evidence."""
     with try_lock(path) as descriptor:
         if descriptor is None or (path.name.endswith(WARC) and _is_evidence_of_open_file(path)):
+            return False
+        if not announce(path.name):
             return False
         try:
             path.unlink(missing_ok=True)

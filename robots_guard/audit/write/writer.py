@@ -30,6 +30,7 @@ import msgspec
 from robots_guard.audit.files import FILES, FULL, Files, make_directory
 from robots_guard.audit.record import SCHEMA, Checkpoint, Entry, Start, Stop, Writer, moment
 from robots_guard.audit.segments import JSONL, stem_of
+from robots_guard.audit.signing import Signer, statement_of
 from robots_guard.audit.write import log_file
 from robots_guard.audit.write.log_file import Gone, LogFile
 from robots_guard.errors import AuditLogError, UnconfirmedRecord
@@ -45,13 +46,19 @@ Head = dict[str, Any]  # the fields common to all records, except `schema` and `
 
 
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a writer writes. `rotate_bytes` limits the size of a file; a `start` record contains the
-    `settings`."""
+    """How a writer writes.
+
+    `rotate_bytes` limits the size of a file; a `start` record contains the `settings`. A chain has a
+    checkpoint after CHECKPOINT lines, and with the first record that is `checkpoint_seconds` after
+    the last one (0: never because of the time). The `signer` signs them.
+    """
 
     component: str = ""
     job: str = ""
     fsync: bool = False
     chain: bool = False
+    checkpoint_seconds: float = 300.0
+    signer: Signer | None = None
     rotate_bytes: int = 256 * 1024 * 1024
     settings: dict[str, str] = {}
 
@@ -82,6 +89,7 @@ class LogWriter:
         self._segment = 0
         self._head: bytes | None = None  # hash of the chain's last line
         self._since_checkpoint = 0
+        self._last_checkpoint = math.inf  # monotonic time of it, or of the chain's beginning
         self._is_started = self._is_closed = False
         # Why lines of the file may be lost: none is acknowledged any more.
         self._doubt: OSError | None = None
@@ -120,7 +128,7 @@ class LogWriter:
             if self._doubt is not None:
                 self.lost += 1
                 raise UnconfirmedRecord(f"{self.path}: {self._doubt.strerror}") from self._doubt
-            if self._writing.chain and self._since_checkpoint >= CHECKPOINT:
+            if self._is_checkpoint_due():
                 with contextlib.suppress(OSError):
                     # The record is written; the next append retries the checkpoint.
                     self._write_checkpoint(moment(at))
@@ -164,11 +172,34 @@ class LogWriter:
         if self._writing.chain:
             self._write_checkpoint(at)
 
+    def _is_checkpoint_due(self) -> bool:
+        if not self._writing.chain:
+            return False
+        if self._since_checkpoint >= CHECKPOINT:
+            return True
+        seconds = self._writing.checkpoint_seconds
+        return bool(seconds) and self._clocks.monotonic() - self._last_checkpoint >= seconds
+
     def _write_checkpoint(self, at: str | None) -> None:
-        assert self._head is not None
-        current = self._head.hex()
-        self._write_line(lambda head: Checkpoint(schema=SCHEMA, at=at, head=current, **head))
+        self._write_line(lambda head: self._checkpoint(at, head))
         self._since_checkpoint = 0
+        self._last_checkpoint = self._clocks.monotonic()
+
+    def _checkpoint(self, at: str | None, head: Head) -> Checkpoint:
+        """A checkpoint of the lines before the one with the fields `head`."""
+        assert self._head is not None
+        current, signer = self._head.hex(), self._writing.signer
+        if signer is None:
+            return Checkpoint(schema=SCHEMA, at=at, head=current, **head)
+        statement = statement_of(self.identity.writer, head["seq"] - 1, at, current)
+        return Checkpoint(
+            schema=SCHEMA,
+            at=at,
+            head=current,
+            key=signer.key,
+            signature=signer.sign(statement),
+            **head,
+        )
 
     def _write_line(self, build: Callable[[Head], Entry]) -> None:
         """Write a line. Raises OSError if it is not in the file; the next line then takes its
@@ -298,6 +329,7 @@ class LogWriter:
         previous = self._head
         if self._writing.chain and previous is None:
             self._head = previous = first_hash(self.identity.writer)
+            self._last_checkpoint = self._clocks.monotonic()
         return Start(
             schema=SCHEMA,
             at=at,

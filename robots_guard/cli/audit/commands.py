@@ -11,7 +11,10 @@ import click
 
 from robots_guard.audit.read.reader import Follower, Unreadable
 from robots_guard.audit.segments import segments
-from robots_guard.cli.audit.files import compact, schema, verify
+from robots_guard.cli.audit.anchor import anchor
+from robots_guard.cli.audit.files import compact, schema
+from robots_guard.cli.audit.hold import hold
+from robots_guard.cli.audit.keys import keys
 from robots_guard.cli.audit.records import (
     directory_of,
     filter_of,
@@ -22,6 +25,7 @@ from robots_guard.cli.audit.records import (
     report_unreadable,
 )
 from robots_guard.cli.audit.reports import bundle, export, replay, report
+from robots_guard.cli.audit.verify import verify
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import progress
@@ -34,7 +38,7 @@ def audit() -> None:
     """Follow, search, verify and export the audit log."""
 
 
-for _command in (bundle, compact, export, replay, report, schema, verify):
+for _command in (anchor, bundle, compact, export, hold, keys, replay, report, schema, verify):
     audit.add_command(_command)
 
 as_json = click.option(

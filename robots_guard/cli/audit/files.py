@@ -1,4 +1,4 @@
-"""`robots-guard audit verify`, `compact` and `schema`: commands about the audit log's files."""
+"""`robots-guard audit compact` and `schema`: commands about the audit log's files."""
 
 from __future__ import annotations
 
@@ -6,56 +6,18 @@ import json
 from datetime import UTC, datetime
 
 import click
-import msgspec
 
 from robots_guard.audit.compaction import compact as compact_files
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.verify import WriterFinding
-from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.record import json_schema
 from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.cli.audit.records import directory_of, report_unreadable
 from robots_guard.cli.options import audit_log_option
-from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
+from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.settings import CLOCKS
 
-DAMAGED = 1  # the exit status of `verify` and `compact` if the audit log is not as it was written
-
-
-@click.command()
-@audit_log_option
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object per writer, with the head of its chain.",
-)
-def verify(audit_log: str | None, as_json: bool) -> int:
-    """Check the audit log for gaps, edits and torn lines.
-
-    Exit status: 0 nothing is missing or changed, 1 there are gaps, edits, or lines that are not records.
-    """
-    trouble = Unreadable()
-    with progress("verifying"):
-        findings = verify_files(directory_of(audit_log), trouble)
-    if as_json:
-        for found in findings:
-            write_encoded(msgspec.json.encode(found))
-    else:
-        _show(findings)
-    report_unreadable(trouble)
-    if trouble.lines or trouble.files or any(found.problems for found in findings):
-        return DAMAGED
-    return 0
-
-
-def _show(findings: list[WriterFinding]) -> None:
-    rows = Rows("writer", "records", "chain", "detail")
-    for found in findings:
-        detail = "; ".join((*found.problems, *found.notes)) or "nothing is missing"
-        rows.add((found.writer, str(found.records), found.chain, detail))
-    rows.end()
+DAMAGED = 1  # the exit status of `compact` if a file cannot be read
 
 
 @click.command()

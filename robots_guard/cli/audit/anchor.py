@@ -1,0 +1,128 @@
+"""`robots-guard audit anchor`: the heads of all chains, printed or timestamped by an authority."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from pathlib import Path
+
+import aiohttp
+import click
+import msgspec
+
+from robots_guard.audit.anchors import (
+    Anchor,
+    ChainHead,
+    InvalidAnchor,
+    heads_statement,
+    timestamp_request,
+    token_of,
+    verify_anchor,
+)
+from robots_guard.audit.read.reader import Unreadable
+from robots_guard.audit.read.verify import verify as verify_files
+from robots_guard.audit.record import moment
+from robots_guard.audit.segments import PART, put_if_new
+from robots_guard.cli.audit.records import directory_of, report_unreadable
+from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.terminal import progress, safe, write_line
+from robots_guard.errors import SettingsError
+from robots_guard.settings import CLOCKS
+
+DAMAGED = 1  # the exit status if a writer's chain is broken
+TIMEOUT = 30.0  # seconds for the response of an authority
+LARGEST = 1024 * 1024  # bytes of a response
+_HEADERS = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
+
+
+@click.command()
+@audit_log_option
+@click.option(
+    "--tsa",
+    metavar="URL",
+    help="Have this time-stamping authority (RFC 3161) confirm the heads, and keep its response in the audit log.",
+)
+def anchor(audit_log: str | None, tsa: str | None) -> int:
+    """Print the heads of all chains, to be kept elsewhere for audit verify --expect.
+
+    Exit status: 0 done, 1 a chain is broken, and its head is left out.
+    """
+    directory, trouble = directory_of(audit_log), Unreadable()
+    with progress("verifying"):
+        findings = verify_files(directory, trouble)
+    report_unreadable(trouble)
+    heads = [
+        ChainHead(found.writer, found.last, found.head)
+        for found in findings
+        if found.chain == "whole"
+    ]
+    broken = [found.writer for found in findings if found.chain == "broken"]
+    for writer in broken:
+        click.echo(f"robots-guard: the chain of {safe(writer)} is broken: left out", err=True)
+    if not heads:
+        raise SettingsError(
+            f"no writer in {str(directory)!r} has a whole chain:"
+            " set audit_chain to sha256, or audit_signing_key"
+        )
+    if tsa is None:
+        write_line(heads_statement(heads).decode().rstrip("\n"))
+    else:
+        _keep(directory, tsa, heads)
+    return DAMAGED if broken else 0
+
+
+def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
+    """Get a timestamp of the heads, and keep it in the directory. Raises SettingsError."""
+    request = timestamp_request(heads)
+    with progress("asking the authority"):
+        response = asyncio.run(_ask(tsa, request.body))
+    try:
+        token = token_of(response, request)
+        anchor = Anchor(at=moment(CLOCKS.now()) or "", heads=sorted(heads), tsa=tsa, token=token)
+        confirmed = verify_anchor(anchor).at
+    except InvalidAnchor as error:
+        raise SettingsError(f"--tsa {tsa!r}: {error}: name another authority") from error
+    path = directory / anchor.filename
+    _write(path, msgspec.json.format(msgspec.json.encode(anchor)) + b"\n")
+    write_line(safe(path.name))
+    click.echo(
+        f"robots-guard: {len(heads)} heads at {confirmed}, confirmed by {safe(tsa)}:"
+        " keep a copy of the file elsewhere, too",
+        err=True,
+    )
+
+
+async def _ask(url: str, query: bytes) -> bytes:
+    """The response of an authority (RFC 3161 section 3.4). Raises SettingsError."""
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.post(url, data=query, headers=_HEADERS) as response,
+        ):
+            if response.status != 200:
+                raise SettingsError(
+                    f"--tsa {url!r} answers {response.status}: name the URL of a time-stamping authority"
+                )
+            return await response.content.read(LARGEST)
+    except TimeoutError as error:
+        raise SettingsError(
+            f"--tsa {url!r} does not answer within {TIMEOUT:.0f} s: try again later"
+        ) from error
+    except (aiohttp.ClientError, ValueError, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise SettingsError(
+            f"--tsa {url!r} cannot be used ({why}): name the URL of a time-stamping authority"
+        ) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Create an anchor's file. Raises OSError, and SettingsError if it exists."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
+    with part.open("xb") as file:
+        os.fchmod(file.fileno(), 0o640)
+        file.write(content)
+    put_if_new(part, path)
+    if path.read_bytes() != content:
+        raise SettingsError(f"{path.name} exists already: run the command again")
