@@ -80,6 +80,8 @@ def audit_log_in(
     job="",
     fsync=False,
     chain=False,
+    checkpoint_seconds=300.0,
+    signer=None,
     rotate_bytes=2**28,
     now=None,
     monotonic=None,
@@ -99,6 +101,8 @@ def audit_log_in(
         job=job,
         fsync=fsync,
         chain=chain,
+        checkpoint_seconds=checkpoint_seconds,
+        signer=signer,
         rotate_bytes=rotate_bytes,
         settings={"agent": "mybot"},
     )

@@ -132,7 +132,7 @@ def _expected_heads(
 ) -> dict[str, dict[int, list[ExpectedHead]]]:
     """The heads that chains must have, by writer and number."""
     expected: dict[str, dict[int, list[ExpectedHead]]] = {}
-    stated = [(head, "the given heads", "") for head in given]
+    stated = [(head, "the given statement", "") for head in given]
     for anchor in anchors:
         stated += [(head, f"the anchor of {anchor.at}", anchor.at) for head in anchor.heads]
     for head, source, at in stated:

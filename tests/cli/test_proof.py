@@ -1,0 +1,304 @@
+"""`audit verify`, `keys`, `anchor` and `hold`: what is proven about a log, and by what."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import stat
+import subprocess
+import sys
+
+import pytest
+from audit.decisions import AT, audit_log_in, decision
+from support.timestamps import authority
+
+from robots_guard.audit.key_files import create_key
+from robots_guard.audit.signing import fingerprint
+
+
+@pytest.fixture
+def key(tmp_path):
+    return tmp_path / "key.pem"
+
+
+@pytest.fixture
+def signed(tmp_path, key):
+    """A signed log, closed."""
+    log = audit_log_in(tmp_path / "audit_log", signer=create_key(key), chain=True, passes=1)
+    log.write(decision())
+    log.write(decision(at=AT + 60))
+    log.close()
+    return tmp_path / "audit_log"
+
+
+def summary_of(ran):
+    return json.loads(ran.out.splitlines()[-1])["summary"]
+
+
+def test_the_summary_says_what_was_verified_and_how(here, signed, key):
+    shown = here("audit", "keys", "show", key).out.split()
+    done = here("audit", "verify")
+
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == (
+        "whole: 1 file; 1 writer; 5 records from 2027-01-15T08:00:00.000Z to 2027-01-15T08:01:00.000Z;"
+        f" 0 gaps; signatures: 1 by {shown[1]}; timestamps: none; WARC records: none"
+    )
+    summary = summary_of(here("audit", "verify", "--json"))
+    assert (summary["is_whole"], summary["signatures"]) == (True, {shown[0]: 1})
+
+
+@pytest.mark.parametrize("place", ["missing", "empty", "foreign"])
+def test_nothing_to_verify_is_an_error_with_the_remedy(here, tmp_path, place):
+    if place != "missing":
+        (tmp_path / place).mkdir()
+    if place == "foreign":
+        (tmp_path / place / "notes.txt").write_text("x")
+        (tmp_path / place / "data.jsonl").write_text("{}\n")
+    status, out, err = here("audit", "verify", "--audit-log", tmp_path / place)
+
+    assert (status, out) == (2, "")
+    assert "name the directory that the integrations write to" in err
+
+
+def test_keys_are_made_shown_and_listed(here, signed, tmp_path, key):
+    new = tmp_path / "new.pem"
+    made = here("audit", "keys", "create", new)
+    assert (made.status, stat.S_IMODE(new.stat().st_mode)) == (0, 0o600)
+    assert "PRIVATE" not in made.out + made.err
+    assert here("audit", "keys", "show", new).out == made.out
+    again = here("audit", "keys", "create", new)
+    assert (again.status, "never overwritten" in again.err) == (2, True)
+
+    public = here("audit", "keys", "show", key).out.split()[0]
+    assert here("audit", "keys", "list").out == f"{public}\t{fingerprint(public)}\t1\t1\n"
+
+
+def test_only_trusted_keys_count(here, signed, tmp_path, key):
+    here("audit", "keys", "create", tmp_path / "other.pem")
+    trusted, other = tmp_path / "trusted", tmp_path / "other"
+    trusted.write_text(here("audit", "keys", "show", key).out)
+    other.write_text(here("audit", "keys", "show", tmp_path / "other.pem").out)
+
+    assert here("audit", "verify", "--keys", trusted).status == 0
+    assert here("audit", "verify", "--keys", trusted, "--keys", other).status == 0
+    refused = here("audit", "verify", "--keys", other)
+    assert refused.status == 1
+    assert "which is not a trusted key; has no valid signature by a trusted key" in refused.out
+    assert refused.out.splitlines()[-1].startswith("NOT WHOLE: ")
+    unusable = here("audit", "verify", "--keys", tmp_path / "none")
+    assert (unusable.status, "there is no file" in unusable.err) == (2, True)
+
+
+def test_an_unsigned_writer_is_not_proven_by_keys(here, signed, key):
+    log = audit_log_in(signed, chain=True)
+    log.write(decision())
+    log.close()
+
+    assert here("audit", "verify").status == 0
+    assert here("audit", "verify", "--keys", key).status == 1
+
+
+def test_heads_that_were_printed_are_given_back(here, signed, tmp_path, monkeypatch):
+    printed = here("audit", "anchor")
+    (writer, last, head) = printed.out.split()
+    assert (printed.status, last, len(head)) == (0, "5", 64)
+    (tmp_path / "heads").write_text(printed.out)
+
+    assert here("audit", "verify", "--expect", tmp_path / "heads").status == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(printed.out.encode())))
+    assert here("audit", "verify", "--expect", "-").status == 0
+    (path,) = signed.glob("*.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    assert here("audit", "verify").status == 0
+    cut = here("audit", "verify", "--expect", tmp_path / "heads")
+    assert cut.status == 1
+    assert (
+        f"{writer}\t3\twhole\tends at 3, but the given statement names its lines up to 5" in cut.out
+    )
+    path.unlink()
+    missing = here("audit", "verify", "--expect", tmp_path / "heads")
+    assert (missing.status, f"{writer}\t0\tmissing\t" in missing.out) == (1, True)
+    (tmp_path / "heads").write_text("nonsense\n")
+    unusable = here("audit", "verify", "--expect", tmp_path / "heads")
+    assert (unusable.status, "line 1 is not WRITER LAST HEAD" in unusable.err) == (2, True)
+
+
+def test_an_authority_confirms_the_heads(here, signed, tmp_path):
+    with authority(tmp_path / "tsa") as tsa, authority(tmp_path / "other") as other:
+        made = here("audit", "anchor", "--tsa", tsa.url)
+        for path, why in (
+            ("/refuses", "refused it"),
+            ("/error", "answers 500"),
+            ("/another", "answers another"),
+        ):
+            refused = here("audit", "anchor", "--tsa", tsa.url + path)
+            assert (refused.status, why in refused.err) == (2, True), refused.err
+    gone = here("audit", "anchor", "--tsa", tsa.url)
+    anchor = signed / made.out.strip()
+    kept = json.loads(anchor.read_bytes())
+
+    assert (made.status, gone.status) == (0, 2)
+    assert "cannot be used" in gone.err
+    assert len([*signed.glob("anchor-*.json")]) == 1
+    assert (kept["format"], kept["tsa"]) == ("robots_guard-anchor-1", tsa.url)
+    assert base64.b64decode(kept["token"])[0] == 0x30  # DER
+    unchecked = here("audit", "verify")
+    assert (unchecked.status, "1 present, issuer not checked" in unchecked.out) == (0, True)
+    checked = here("audit", "verify", "--tsa-roots", tsa.roots)
+    assert (checked.status, "timestamps: 1 verified" in checked.out) == (0, True)
+    wrong = here("audit", "verify", "--tsa-roots", other.roots)
+    assert (wrong.status, "timestamps: 1 INVALID" in wrong.out) == (1, True)
+    unusable = here("audit", "verify", "--tsa-roots", anchor)
+    assert (unusable.status, "has no certificate in PEM" in unusable.err) == (2, True)
+    # the anchor is found again in another place, too
+    assert here("audit", "verify", "--expect", anchor).status == 0
+    # and is left alone by compaction
+    assert here("audit", "compact", "--today").status == 0
+    assert here("audit", "verify", "--tsa-roots", tsa.roots).status == 0
+    (path,) = signed.glob("*.parquet")
+    path.unlink()
+    cut = here("audit", "verify")
+    assert (cut.status, "is missing, but the anchor of" in cut.out) == (1, True)
+
+
+def test_a_log_without_chains_has_no_heads(here, tmp_path):
+    log = audit_log_in(tmp_path / "audit_log")
+    log.write(decision())
+    log.close()
+    status, out, err = here("audit", "anchor")
+
+    assert (status, out) == (2, "")
+    assert "set audit_chain to sha256, or audit_signing_key" in err
+
+
+def test_a_broken_chain_has_no_head(here, signed):
+    log = audit_log_in(signed, chain=True)
+    log.write(decision())
+    log.close()
+    path = log.path
+    path.write_bytes(path.read_bytes().replace(b'"component":"cli"', b'"component":"CLI"', 1))
+    status, out, err = here("audit", "anchor")
+
+    assert (status, len(out.splitlines())) == (1, 1)
+    assert "is broken: left out" in err
+
+
+# -- the setting ---------------------------------------------------------------------------------------------
+
+
+def test_a_signing_key_signs_what_a_command_records(here, signed, key, tmp_path):
+    place = tmp_path / "other_log"
+    here(
+        *("check", "--audit-log", place, "--audit-signing-key", key, "--audit-passes", "all"),
+        "http://127.0.0.1:9/",
+    )
+    done = here("audit", "verify", "--audit-log", place, "--keys", key)
+    (path,) = place.glob("*.jsonl")
+    start = json.loads(path.read_bytes().splitlines()[0])
+
+    assert done.status == 0, done
+    assert start["settings"]["audit_signing_key"] == str(key)
+    assert start["chain"] == "sha256"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "there is no file"), (b"x", "not a private key in PEM"), ("mode", "other users")],
+)
+def test_an_unusable_key_stops_the_start(here, tmp_path, content, why):
+    path = tmp_path / "bad.pem"
+    if content == "mode":
+        create_key(path)
+        path.chmod(0o644)
+    elif content:
+        path.write_bytes(content)
+        path.chmod(0o600)
+    status, out, err = here("check", "--audit-signing-key", path, "http://127.0.0.1:9/")
+
+    assert (status, out) == (2, "")
+    assert why in err
+
+
+def test_a_key_instead_of_its_path_is_refused_and_not_shown(here, key, signed):
+    status, out, err = here("check", "--audit-signing-key", key.read_text(), "http://127.0.0.1:9/")
+
+    assert (status, out) == (2, "")
+    assert "is a key itself" in err
+    assert key.read_text().splitlines()[1] not in err
+
+
+# -- holds ---------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_is_added_listed_and_released_on_record(here, signed, key):
+    sign = ("--audit-signing-key", key)
+    who = ("--owner", "jane", "--reason", "case 7")
+    added = here("audit", "hold", "add", *sign, "--origin", "https://a.test/x", *who)
+    identity = added.out.strip()
+    (listed,) = here("audit", "hold", "list").out.splitlines()
+    (kept,) = map(json.loads, here("audit", "hold", "list", "--json").out.splitlines())
+
+    assert (added.status, "files" in added.err) == (0, True)
+    assert listed.split("\t")[:1] + listed.split("\t")[2:6] == [
+        identity,
+        "jane",
+        "https://a.test",
+        "",
+        "",
+    ]
+    assert (kept["id"], kept["owner"], kept["reason"]) == (identity, "jane", "case 7")
+    released = here(
+        "audit", "hold", "release", *sign, identity, "--owner", "joe", "--reason", "settled"
+    )
+    assert released.status == 0
+    assert here("audit", "hold", "list").out == ""
+    records = here("audit", "query", "--kind", "hold", "--json").out.splitlines()
+    changes = {each["change"]: each for each in map(json.loads, records)}
+    assert {each: changes[each]["owner"] for each in changes} == {"add": "jane", "release": "joe"}
+    assert {each["component"] for each in changes.values()} == {"cli"}
+    assert here("audit", "verify", "--keys", key).status == 0
+
+
+def test_a_hold_that_cannot_be_is_refused(here, signed, tmp_path):
+    who = ("--owner", "jane", "--reason", "case 7")
+    for arguments, why in (
+        (("add", "--origin", "ftp://a.test", *who), "give an origin such as"),
+        (("add", "--owner", " ", "--reason", "x"), "it is empty"),
+        (("add", "--owner", "jane"), "--reason"),
+        (("add", "--since", "2h", "--until", "3h", *who), "is not before"),
+        (("add", "--since", "soon", *who), "is not a time"),
+        (("add", "--audit-log", tmp_path / "none", *who), "nothing has been recorded yet"),
+        (("add", "--audit-chain", "md5", *who), "use none or sha256"),
+        (("release", "abc", *who), "there is no hold 'abc'"),
+    ):
+        status, out, err = here("audit", "hold", *arguments)
+        assert (status, out, why in err) == (2, "", True), (arguments, err)
+    (signed / ".holds").write_text("{")
+    for arguments in (("list",), ("add", *who), ("release", "abc", *who)):
+        status, out, err = here("audit", "hold", *arguments)
+        assert (status, "no file of the audit log is removed" in err) == (2, True), err
+    assert (signed / ".holds").read_text() == "{"
+
+
+def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp_path):
+    """One process without cryptography: signatures are not checked, and nothing is signed."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('cryptography', 'rfc3161_client', 'warcio')));"
+        "from robots_guard.cli.main import run\n"
+        "for args in ('verify', 'keys create new.pem', 'anchor --tsa http://127.0.0.1:9/'):\n"
+        "    print(run(['audit', *args.split()]), flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+
+    assert "signatures: 1 not checked (pip install 'robots_guard[audit]')" in lines[1]
+    assert [lines[2], *lines[3:]] == ["0", "2", "2"]
+    assert done.stderr.count("pip install 'robots_guard[audit]'") == 2
