@@ -33,6 +33,7 @@ from robots_guard.fetch.destinations import (
 )
 from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
 from robots_guard.fetch.framing import Framing
+from robots_guard.fetch.plain_errors import LONGEST, in_plain_words
 from robots_guard.origin import split_url
 
 RECEIVE_BUFFER = 32 * 1024  # bytes; Linux doubles it
@@ -287,4 +288,4 @@ def _describe(error: Exception) -> str:
         text = str(cause)
     else:
         text = f"{type(cause).__name__}: {cause}"
-    return text[:200]
+    return in_plain_words(text) or text[:LONGEST]

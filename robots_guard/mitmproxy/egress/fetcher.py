@@ -28,6 +28,8 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
 from robots_guard.fetch.fields import BadFields, joined
 from robots_guard.fetch.framing import Framing
+from robots_guard.fetch.plain_errors import SELF_SIGNED, UNKNOWN_AUTHORITY, in_plain_words
+from robots_guard.mitmproxy.options import SPELLING
 from robots_guard.mitmproxy.patches.http1_client_bytes import ReceivesBytes
 from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.request.outgoing import Approved
@@ -152,6 +154,13 @@ def _parent(mode: str) -> str:
     if isinstance(spec, mode_specs.UpstreamMode):
         return human.format_address(spec.address)
     return ""
+
+
+def _authorities_option() -> str:
+    """The option that names the authorities of sites: the command has its own name for it."""
+    if SPELLING.format("agent") in ctx.options:
+        return "ssl_verify_upstream_trusted_ca"
+    return "--upstream-ca"
 
 
 class _Options(ReceivesBytes):
@@ -364,7 +373,10 @@ class _Hop(ReplayHandler):
 
     def _failure(self) -> Failed:
         detail = self.flow.error.msg if self.flow.error else "no answer from the origin"
-        return Failed(failure=self._failure_kind(detail), detail=detail)
+        words = in_plain_words(detail) or detail
+        if words in (SELF_SIGNED, UNKNOWN_AUTHORITY):
+            words += f"; to trust its authority, name it with {_authorities_option()}"
+        return Failed(failure=self._failure_kind(detail), detail=words)
 
     def _failure_kind(self, detail: str) -> Failure:
         if self._refused or (self._phase == "connect" and self.flow.response is not None):

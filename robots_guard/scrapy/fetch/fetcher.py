@@ -38,6 +38,7 @@ from robots_guard.fetch.content_coding import PACKED_SLACK, decoder
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.fetch.framing import Framing
+from robots_guard.fetch.plain_errors import in_plain_words
 from robots_guard.origin import split_cached
 from robots_guard.scrapy.fetch.connections import handler_of, twisted_url, watch
 from robots_guard.scrapy.fetch.connections import objection as objection_to
@@ -573,6 +574,8 @@ def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:
 
 def _detail(error: BaseException) -> str:
     text = printable(str(error).strip().partition("\n")[0])
+    if plain := in_plain_words(text):
+        return plain
     if text:
         return f"{type(error).__name__}: {text}"[:200]
     return type(error).__name__
