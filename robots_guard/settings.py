@@ -28,7 +28,7 @@ from robots_guard.core.addresses import networks
 from robots_guard.core.component import Component
 from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_of
-from robots_guard.core.verdict import Terms
+from robots_guard.core.verdict import Decision, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
@@ -361,10 +361,15 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return LogOptions(
             passes=passes_of(self.audit_passes),
             aggregate=self.audit_aggregate,
-            privacy=Privacy(query=self.audit_query, client=self.audit_client),
+            privacy=self.privacy,
             retention=None if component == Component.CLI else bounds,
             warc=self.evidence == "warc",
         )
+
+    @property
+    def privacy(self) -> Privacy:
+        """How much of queries and clients is recorded under these settings, and logged."""
+        return Privacy(query=self.audit_query, client=self.audit_client)
 
     def writing(self, component: str) -> WriterOptions:
         """Return how an integration's audit log is written under these settings.
@@ -500,6 +505,14 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " rest of a longer one is passed on unread.",
         ),
     ] = 65_536
+    log: Annotated[
+        Literal["drops", "all", "none"],
+        Meta(
+            description="Which decisions have lines on standard error: `drops` and deferrals, `all`"
+            " or `none`. The first of a kind (origin, agent, rule) has a line, and those like it"
+            " within a minute are counted in a second one. URLs are redacted as in the audit log."
+        ),
+    ] = "drops"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -712,8 +725,10 @@ def open_guard(
     runtime: Runtime,
     fetcher: Fetcher,
     demands_verified: bool = True,
+    on_decision: Callable[[Decision], None] = lambda _: None,
 ) -> Guard:
-    """Open a guard for one integration, with its store and audit log.
+    """Open a guard for one integration, with its store and audit log. `on_decision` is called with
+    each decision after it was recorded.
 
     Raises SettingsError if the store cannot be opened or the audit log's directory cannot be
     written to.
@@ -735,6 +750,7 @@ def open_guard(
             store=store,
             fetcher=fetcher,
             audit_log=audit_log,
+            on_decision=on_decision,
         )
         opened.pop_all()
         return guard

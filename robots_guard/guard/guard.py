@@ -55,8 +55,8 @@ class Guard:
 
     `memory` never blocks and is checked before `store`, which is None where policies and turns
     are in memory only. `tokens` returns random hexadecimal text of the given number of bytes; it
-    names this guard in records, turns and leases. `counts` holds running totals for the
-    integration's statistics.
+    names this guard in records, turns and leases. `on_decision` is called with each decision after
+    it was recorded. `counts` holds running totals for the integration's statistics.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Guard:
         fetcher: Fetcher,
         audit_log: AuditLog,
         tokens: Callable[[int], str] = secrets.token_hex,
+        on_decision: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self._options = options
         self._runtime = runtime
@@ -113,6 +114,7 @@ class Guard:
             clocks=clocks,
             counters=counters,
             tokens=tokens,
+            on_decision=on_decision,
         )
         self._checks = checks = Checks(
             overrides=overrides, cache=self._cache, rules=self._rules, turns=turns, clocks=clocks

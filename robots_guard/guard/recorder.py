@@ -64,7 +64,7 @@ def recordable(question: Question) -> Question:
 
 class Recorder:
     """The recorder of one guard. `tokens` returns random hexadecimal text of the given number of
-    bytes."""
+    bytes. `on_decision` is called with each decision after it was recorded."""
 
     def __init__(
         self,
@@ -74,12 +74,14 @@ class Recorder:
         clocks: Clocks,
         counters: Counters,
         tokens: Callable[[int], str],
+        on_decision: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self._options = options
         self._audit_log = audit_log
         self._clocks = clocks
         self._counters = counters
         self._tokens = tokens
+        self._on_decision = on_decision
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
@@ -133,6 +135,7 @@ class Recorder:
         )
         decision = self._record(decision)
         self._count_response(decision.verdict)
+        self._announce(decision)
         return decision
 
     def _count_response(self, verdict: Verdict) -> None:
@@ -166,7 +169,15 @@ class Recorder:
         self._counters.counts[f"{verdict.action}/{verdict.reason}"] += 1
         if decision.has_escaped:
             self._counters.counts["escaped"] += 1
+        self._announce(decision)
         return decision
+
+    def _announce(self, decision: Decision) -> None:
+        """Pass the decision to the integration's callback. A fault of it changes no decision."""
+        try:
+            self._on_decision(decision)
+        except Exception:
+            log.exception("a decision could not be logged; it remains valid")
 
     def _record(self, decision: Decision) -> Decision:
         """Write the decision to the audit log. If that fails and records are required, return a

@@ -15,6 +15,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
+from robots_guard.fetch.plain_errors import DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
@@ -85,7 +86,7 @@ class Connections:
             )
             guard.decide(
                 question,
-                refusal_of(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"),
+                refusal_of(Reason.NOT_INTERCEPTED, _describe_client_fault(data.conn.error or "")),
             )
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
@@ -119,6 +120,14 @@ class Connections:
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
+
+
+def _describe_client_fault(error: str) -> str:
+    """Why a client's handshake failed, in words."""
+    words = in_plain_words(error) or error or "no TLS with the client"
+    if words == DISTRUSTED:
+        return "the client does not trust the proxy's certificate: see robots-guard proxy ca"
+    return f"TLS with the client failed: {words}"
 
 
 def _connect_question(client: connection.Client, origin: Origin, agent: str) -> Question:

@@ -5,6 +5,7 @@ Invariant: deny first. While there is a fault there is no guard, and without one
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Set as AbstractSet
@@ -17,6 +18,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
@@ -45,6 +47,7 @@ log = logging.getLogger("robots_guard")
 COMPONENT = Component.PROXY
 _PROXY_ORIGIN = Origin("http", HOST, 80)  # the origin in records about the proxy itself
 _UNCONFIGURED = ProxySettings(agent="unset")
+_LOG_EVERY = 5.0  # seconds between two looks for counts to be logged
 
 
 class OpenGuard(NamedTuple):
@@ -78,6 +81,7 @@ class Service:
         self.identity = settings.identity()
         self.destinations = ClientDestinations(settings.destinations(_listening))
         self.passthrough = Passthrough(parts(settings.passthrough))
+        self._decision_log = DecisionLog(settings.log, settings.privacy)
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -140,6 +144,12 @@ class Service:
             self.fault = str(error)
             log.error("robots_guard: %s", error)
         self.is_running = True
+        self._end_log_windows()
+
+    def _end_log_windows(self) -> None:
+        """Log counts of repeated decisions when they are due, also while no decision is made."""
+        self._decision_log.end_windows(CLOCKS.now())
+        asyncio.get_running_loop().call_later(_LOG_EVERY, self._end_log_windows)
 
     def fail_permanently(self, fault: str) -> None:
         """Refuse every request from now on, whatever is configured later."""
@@ -174,6 +184,7 @@ class Service:
             runtime=AsyncioRuntime(),
             fetcher=PortFetcher(fetcher, self.destinations.objection_to_hop),
             demands_verified="ssl_insecure" not in self.relaxed,
+            on_decision=self._decision_log.add,
         )
         self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
         return OpenGuard(guard, Admission(guard, CLOCKS), settings)
@@ -189,6 +200,7 @@ class Service:
         if self._open is not None:
             self._open.guard.close()
         self._open = self._fetcher = None
+        self._decision_log.close()
 
     @property
     def own_fetches(self) -> AbstractSet[str]:

@@ -16,10 +16,9 @@ from typing import NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 
-from robots_guard.audit.record import redacted, shown_url
-from robots_guard.core.verdict import Decision, Exemption
+from robots_guard.audit.sentence import sentence_of
+from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
-from robots_guard.text import printable
 
 
 class RobotsRefused(IgnoreRequest):
@@ -30,7 +29,7 @@ class RobotsRefused(IgnoreRequest):
     """
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(sentence(decision))
+        super().__init__(sentence_of(decision))
         self.decision = decision
 
 
@@ -65,32 +64,6 @@ class NotYet(RobotsRefused):
     Components of a project never see this error: RobotsGuardSeal, the first to receive it, defers
     the request.
     """
-
-
-def sentence(decision: Decision) -> str:
-    """The decision and its reason as a log line, without secrets of the URL and without terminal
-    control characters."""
-    question, verdict = decision.question, decision.verdict
-    url = shown_url(f"{question.origin}{question.target}")
-    text = f"{verdict.action} ({verdict.reason}): {question.method} {url}"
-    if verdict.rule is not None:
-        rule = verdict.rule
-        text += f": {rule.text!r}, line {rule.line} of {question.origin}/robots.txt, group {rule.group!r}"
-    elif verdict.detail:
-        text += f": {printable(redacted(verdict.detail))}"
-    if decision.override is not None:
-        text += f": {printable(_describe_override(decision.override))}"
-    if decision.has_escaped:
-        text += ": the request had already reached the site"
-        if question.led_by:
-            text += f", by way of {shown_url(question.led_by)}"
-    if verdict.until is not None:
-        text += f"; retry in {max(0.0, verdict.until - decision.at):.0f} s"
-    return f"{text} [agent {question.agent}]"
-
-
-def _describe_override(override: Exemption) -> str:
-    return f"override {override.id} of {override.owner} ({override.reason})"
 
 
 def abort(error: SettingsError) -> NoReturn:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from robots_guard.audit.sentence import sentence_of
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.scrapy.errors import sentence
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -30,7 +30,7 @@ class RefusalLog:
         else of it.
         """
         verdict = decision.verdict
-        log.log(self._level(decision), "%s", sentence(decision))
+        log.log(self._level(decision), "%s", sentence_of(decision))
         stats = self._crawler.stats
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP and not _is_of_page(decision):

@@ -114,6 +114,11 @@ class RepeatCounter:
             self._ended.appendleft(run)
             self._next_attempt = until
 
+    def end(self, now: float) -> None:
+        """End the runs whose window is over. `now` is in seconds since 1970."""
+        with self._lock:
+            self._end(now)
+
     def end_all(self) -> None:
         """End every run."""
         with self._lock:

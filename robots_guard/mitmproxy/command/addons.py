@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mitmproxy import http
 
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.decision_log import LOGGER as DECISIONS
 
 
 class Streaming:
@@ -44,6 +45,7 @@ class StartCheck(logging.Handler):
         self._printer.addFilter(_is_guard_warning)
         for handler in (self, self._printer):
             logging.getLogger().addHandler(handler)
+        logging.getLogger(DECISIONS).setLevel(logging.INFO)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the first line of the message."""
@@ -66,4 +68,6 @@ class StartCheck(logging.Handler):
 
 
 def _is_guard_warning(record: logging.LogRecord) -> bool:
+    if record.name == DECISIONS:
+        return True
     return record.name == "robots_guard" and record.levelno == logging.WARNING

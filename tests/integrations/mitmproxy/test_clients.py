@@ -10,6 +10,7 @@ import pytest
 from integrations.mitmproxy.origin import Sites
 from integrations.mitmproxy.process import PROGRAMS, environment
 from support.programs import program
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -122,9 +123,14 @@ def test_wget_crawls_only_the_allowed_pages(integration, sites: Sites, tmp_path)
 
 
 def test_a_client_that_does_not_trust_the_ca_reaches_nothing(integration, https_site):
-    done = run("curl", integration, "-s", https_site.url + "/open")
-    assert done.returncode == 60
+    for _ in range(3):
+        done = run("curl", integration, "-s", https_site.url + "/open")
+        assert done.returncode == 60
     assert https_site.seen()[0] == 0
+    start = f"drop (not-intercepted): CONNECT {https_site.url}/: the client does not trust"
+    printed = eventually(lambda: [line for line in integration.output if start in line])
+    assert len(printed) == 1
+    assert "robots-guard proxy ca" in printed[0]
 
 
 def test_a_deferral_says_how_long(integration, sites):

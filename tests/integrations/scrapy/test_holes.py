@@ -505,7 +505,7 @@ def test_h23_a_refusal_names_its_rule_and_line(net):
         "Disallow: /private/",
         3,
     )
-    assert f"'Disallow: /private/', line 3 of {site.url}/robots.txt" in done[url]["message"]
+    assert "line 3 of its robots.txt says 'Disallow: /private/'" in done[url]["message"]
     record = done.record(url)
     expected = {
         "component": "scrapy",

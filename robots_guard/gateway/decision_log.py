@@ -1,0 +1,99 @@
+"""The decision log: a line for each kind of refusal on standard error, for journald and
+`docker logs`. The audit log has every single one.
+
+Invariant: the number of lines is bounded in time, whatever clients request. The first decision of a
+kind has a line of its own; those like it within a minute are counted in a second one. Beyond
+`MAX_LINES` first lines a minute, decisions are only counted, all in one line.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import msgspec
+
+from robots_guard.audit.privacy import Privacy
+from robots_guard.audit.sentence import sentence_of
+from robots_guard.audit.write.repeats import RepeatCounter, Run
+from robots_guard.core.verdict import Action, Decision
+
+#: The logger of these lines; a program shows it apart from its own messages.
+LOGGER = "robots_guard.decisions"
+WINDOW = 60.0  # seconds within which repeats are counted
+MAX_LINES = 300  # first lines within one window
+
+log = logging.getLogger(LOGGER)
+
+Level = Literal["drops", "all", "none"]
+
+
+class DecisionLog:
+    """Logs the decisions of one guard. `level` says which: refusals and deferrals, all, or none."""
+
+    def __init__(self, level: Level, privacy: Privacy) -> None:
+        self._level = level
+        # The key of hashed values belongs to the audit log, and hashes without a key can be tried out.
+        self._privacy = privacy
+        if privacy.query == "hash":
+            self._privacy = msgspec.structs.replace(privacy, query="drop")
+        self._repeats = RepeatCounter(WINDOW)
+        self._began: float | None = None  # of the window that bounds the first lines
+        self._lines = 0
+        self._beyond = 0
+
+    def add(self, decision: Decision) -> None:
+        """Log a decision, or count it."""
+        if not self._is_logged(decision):
+            return
+        self.end_windows(decision.at)
+        if self._repeats.counts(decision, 1):
+            return
+        if self._began is None:
+            self._began = decision.at
+        if self._lines >= MAX_LINES:
+            self._beyond += 1
+            return
+        self._lines += 1
+        self._repeats.begin(decision)
+        log.info("%s", sentence_of(decision, self._privacy))
+
+    def end_windows(self, now: float) -> None:
+        """Log the counts of the windows that have ended. `now` is in seconds since 1970; this is
+        also called while no decision is made."""
+        self._repeats.end(now)
+        self._log_ended()
+        if self._began is not None and not 0 <= now - self._began < WINDOW:
+            self._log_beyond()
+
+    def close(self) -> None:
+        """Log all counts."""
+        self._repeats.end_all()
+        self._log_ended()
+        self._log_beyond()
+
+    def _is_logged(self, decision: Decision) -> bool:
+        if self._level == "drops":
+            verdict = decision.verdict
+            return verdict.action is not Action.PASS or verdict.would is not None
+        return self._level == "all"
+
+    def _log_ended(self) -> None:
+        while (run := self._repeats.next_ended(0.0)) is not None:
+            log.info("%s", self._count_of(run))
+
+    def _count_of(self, run: Run) -> str:
+        seconds = max(0.0, run.last - run.first.at)
+        return (
+            f"{run.count} more within {seconds:.0f} s like: {sentence_of(run.first, self._privacy)}"
+        )
+
+    def _log_beyond(self) -> None:
+        if self._beyond:
+            log.info(
+                "%d more have no lines of their own, because there are %d a minute at most:"
+                " see robots-guard audit query",
+                self._beyond,
+                MAX_LINES,
+            )
+        self._began, self._lines, self._beyond = None, 0, 0
