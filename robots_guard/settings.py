@@ -513,11 +513,24 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " within a minute are counted in a second one. URLs are redacted as in the audit log."
         ),
     ] = "drops"
+    contact: Annotated[
+        str,
+        Meta(
+            description="Whom to ask about a refusal: the operator's URL or mail address, shown in"
+            " every refusal. Empty: refusals name no address.",
+            extra={"is_sent": True},
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.connectable_ports()
         _ = self.body_memory_bytes
+        if self.contact and not _CONTACT.fullmatch(self.contact):
+            raise SettingsError(
+                f"contact {self.contact!r} is not a URL or a mail address: write one such as"
+                " https://crawler.example/about or crawler@example.com"
+            )
         if self.deny_if_any and self.agent_from != "header":
             raise SettingsError(
                 "deny_if_any has no effect while agent_from is agent: set agent_from to header, too"
@@ -577,6 +590,7 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         return frozenset(parts(self.allow_unsafe))
 
 
+_CONTACT = re.compile(r"(?=.{1,256}$)(https?://[!-~]+|[!-?A-~]+@[!-?A-~]+)")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _SIZE = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgKMG]?)")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}

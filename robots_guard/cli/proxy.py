@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,7 +173,11 @@ def ca(confdir: Path | None, bundle: Path | None) -> None:
 
 
 def _announce(plan: Proxy, ready: Ready) -> None:
+    from robots_guard.mitmproxy.command.environment import note_on_variables
+
     settings = plan.settings
     places = f"CA certificate: {ready.ca_certificate}; audit log: {settings.audit_log}; store: {shown(settings.store)}"
     mode = f"; {REPORT_ONLY}" if settings.report_only else ""
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")
+    if note := note_on_variables(os.environ, plan.modes, ready.url):
+        click.echo(f"robots-guard: {note}", err=True)

@@ -28,6 +28,7 @@ from robots_guard.rep.dialect import Dialect
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
 MAX_URL = 2048  # characters of a URL in a body
+OPERATOR = "the operator of this crawler, who runs this proxy"  # the contact if none is set
 RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
@@ -40,8 +41,13 @@ class ProxyReply(NamedTuple):
     body: bytes
 
 
-def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
-    """The response to a request that is refused or deferred, or whose response is refused."""
+def reply_to(
+    decision: Decision, *, method: str = "GET", accept: str = "", contact: str = ""
+) -> ProxyReply:
+    """The response to a request that is refused or deferred, or whose response is refused.
+
+    `contact` is a URL or a mail address of the operator.
+    """
     verdict = decision.verdict
     status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
@@ -59,10 +65,10 @@ def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> Pr
             ("Content-Type", "text/html; charset=utf-8"),
             ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
         ]
-        body = _page(decision, status)
+        body = _page(decision, status, contact)
     else:
         fields.append(("Content-Type", "application/problem+json"))
-        body = _json(_problem(decision, status))
+        body = _json(_problem(decision, status, contact))
     return ProxyReply(status, tuple(fields), b"" if method == "HEAD" else body)
 
 
@@ -213,7 +219,15 @@ def _fetched_at(decision: Decision) -> datetime | None:
     return datetime.fromtimestamp(int(document.fetched_at), UTC)
 
 
-def _problem(decision: Decision, status: int) -> dict[str, object]:
+def _until(decision: Decision) -> datetime | None:
+    """The second from which the request may be repeated."""
+    until = decision.verdict.until
+    if until is None:
+        return None
+    return datetime.fromtimestamp(math.ceil(until), UTC)
+
+
+def _problem(decision: Decision, status: int, contact: str) -> dict[str, object]:
     verdict = decision.verdict
     members = {
         "title": HTTPStatus(status).phrase,
@@ -229,17 +243,17 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "purposes": list(decision.purposes) or None,
         "denied": (verdict.uses and verdict.uses.denied) or None,
         "delay": (verdict.delay and verdict.delay.seconds) or None,
-        "until": verdict.until and math.ceil(verdict.until),
+        "until": _until(decision),
         "robots_url": decision.question.origin.robots_url,
         "fetched_at": _fetched_at(decision),
         "agent": decision.question.agent,
         "id": decision.id,
-        "contact": "the operator of this crawler, who runs this proxy",
+        "contact": contact or OPERATOR,
     }
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _page(decision: Decision, status: int) -> bytes:
+def _page(decision: Decision, status: int, contact: str) -> bytes:
     verdict = decision.verdict
     is_by_site = meaning_of(verdict.reason).fault is Party.SITE and decision.response is None
     is_deferred = verdict.action is Action.DEFER
@@ -256,4 +270,7 @@ def _page(decision: Decision, status: int) -> bytes:
         agent=decision.question.agent,
         id=decision.id,
         header=_robots_guard(decision),
+        operator=OPERATOR,
+        contact=contact,
+        contact_url=contact if contact.startswith(("http://", "https://")) else f"mailto:{contact}",
     )

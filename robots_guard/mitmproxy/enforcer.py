@@ -24,7 +24,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.refusal import ProxyReply, not_ready, reply_to, shutting_down
+from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
 from robots_guard.gateway.wire import Wire
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.body_memory import MEMORY
@@ -69,8 +69,8 @@ class Enforcer:
         )
         # mitmproxy calls the hooks of these, too.
         self.addons = [Connections(self._service, self._permits)]
-        self._status_site = StatusSite(console)
-        self._review = ResponseReview(self._note_refused_response)
+        self._status_site = StatusSite(self._service.reply_to, console)
+        self._review = ResponseReview(self._service.reply_to, self._note_refused_response)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
         self._refused_at_shutdown: set[str] = set()
@@ -255,7 +255,7 @@ class Enforcer:
     def _reply_to(self, request: http.Request, decision: Decision) -> ProxyReply:
         self._status_site.remember(decision)
         accept = request.headers.get("accept", "")
-        return reply_to(decision, method=request.method, accept=accept)
+        return self._service.reply_to(decision, request.method, accept)
 
     def _permit(self, flow: http.HTTPFlow, decision: Decision, judged: JudgedRequest) -> None:
         # The client's credentials are for this proxy. A parent proxy gets those that addons set later.

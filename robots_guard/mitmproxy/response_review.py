@@ -19,7 +19,7 @@ from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.page_window import PageWindow
-from robots_guard.gateway.refusal import not_ready, reply_to
+from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.signals_field import NAME, signals_field
 from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage
 from robots_guard.mitmproxy.replies.response import Refusal
@@ -39,9 +39,18 @@ _NO_VERDICT = "The guard could not reach a verdict on the response."
 
 
 class ResponseReview:
-    """Reviews the responses of one proxy. `on_refusal` gets each flow whose response is refused."""
+    """Reviews the responses of one proxy.
 
-    def __init__(self, on_refusal: Callable[[http.HTTPFlow, Decision], None]) -> None:
+    `reply_to` makes the refusal, from the decision, the request's method and its Accept field.
+    `on_refusal` gets each flow whose response is refused.
+    """
+
+    def __init__(
+        self,
+        reply_to: Callable[[Decision, str, str], ProxyReply],
+        on_refusal: Callable[[http.HTTPFlow, Decision], None],
+    ) -> None:
+        self._reply_to = reply_to
         self._on_refusal = on_refusal
 
     def begin(self, flow: http.HTTPFlow, opened: OpenGuard, decision_id: str) -> None:
@@ -109,7 +118,7 @@ class ResponseReview:
         if decision.verdict.action is not Action.PASS:
             self._on_refusal(flow, decision)
             accept = request.headers.get("accept", "")
-            reply = reply_to(decision, method=request.method, accept=accept)
+            reply = self._reply_to(decision, request.method, accept)
             return Refusal.of(reply, request.method)
         uses = decision.verdict.uses
         if uses is not None and (value := signals_field(uses)):

@@ -15,11 +15,12 @@ from mitmproxy import ctx
 
 from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
+from robots_guard.gateway.refusal import ProxyReply, reply_to
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.mitmproxy import options
@@ -82,6 +83,7 @@ class Service:
         self.destinations = ClientDestinations(settings.destinations(_listening))
         self.passthrough = Passthrough(parts(settings.passthrough))
         self._decision_log = DecisionLog(settings.log, settings.privacy)
+        self._contact = settings.contact
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -154,6 +156,10 @@ class Service:
     def fail_permanently(self, fault: str) -> None:
         """Refuse every request from now on, whatever is configured later."""
         self.fault = self._permanent_fault = fault
+
+    def reply_to(self, decision: Decision, method: str = "GET", accept: str = "") -> ProxyReply:
+        """The response to a refused client. It names the operator's contact."""
+        return reply_to(decision, method=method, accept=accept, contact=self._contact)
 
     # -- the guard ----------------------------------------------------------------------------------------
 

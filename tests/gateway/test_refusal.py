@@ -141,7 +141,7 @@ def test_a_deferral_has_an_until():
     reply = reply_to(decision(Action.DEFER, rule=None, until=1030.2))
     assert dict(reply.headers)["Robots-Guard"] == 'defer; reason=disallowed; until=1031; id="ab-1"'
     problem = json.loads(reply.body)
-    assert problem["until"] == 1031
+    assert problem["until"] == "1970-01-01T00:17:11Z"
     assert "Try again in 31 s" in problem["detail"]
 
 
@@ -213,6 +213,20 @@ def test_the_page_has_url_reason_rule_and_contact():
         "ab-1",
     ):
         assert text in page
+
+
+@pytest.mark.parametrize(
+    ("contact", "shown"),
+    [
+        ("", "the operator of this crawler, who runs this proxy."),
+        ("https://crawler.example/about", 'href="https://crawler.example/about"'),
+        ("jane@crawler.example", 'href="mailto:jane@crawler.example"'),
+    ],
+)
+def test_a_refusal_names_whom_to_ask(contact, shown):
+    problem = json.loads(reply_to(decision(), contact=contact).body)
+    assert problem["contact"] == contact or "operator" in problem["contact"]
+    assert shown in reply_to(decision(), accept=BROWSER, contact=contact).body.decode()
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])

@@ -245,10 +245,9 @@ def _addons(
 def _authentication(proxy: Proxy) -> list[object]:
     if not proxy.proxyauth:
         return []
-    # Imported late: it imports an LDAP client, which is slow.
-    from mitmproxy.addons import proxyauth
+    from robots_guard.mitmproxy.command.authentication import Authentication
 
-    return [proxyauth.ProxyAuth()]
+    return [Authentication()]
 
 
 def _options(proxy: Proxy) -> dict[str, Any]:

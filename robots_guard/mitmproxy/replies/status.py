@@ -12,6 +12,7 @@ The name is not a public one, and no request for it leaves the proxy.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from mitmproxy.proxy import mode_specs
 from robots_guard.audit.privacy import shown_url
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import render
-from robots_guard.gateway.refusal import ProxyReply, reply_to
+from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
 from robots_guard.mitmproxy.replies.asgi import Application, call
 
@@ -34,9 +35,18 @@ _HELP = "This is a proxy for crawlers, not a site: set it as http_proxy and http
 
 
 class StatusSite:
-    """Answers requests for the proxy itself. `console` is a read-only ASGI application."""
+    """Answers requests for the proxy itself.
 
-    def __init__(self, console: Application | None = None) -> None:
+    `reply_to` makes the response to a refused request, from the decision, its method and its Accept
+    field. `console` is a read-only ASGI application.
+    """
+
+    def __init__(
+        self,
+        reply_to: Callable[[Decision, str, str], ProxyReply],
+        console: Application | None = None,
+    ) -> None:
+        self._reply_to = reply_to
         self._console = console
         self._refused: LRUCache[str, Decision] = LRUCache(_REMEMBERED)
 
@@ -82,7 +92,7 @@ class StatusSite:
                 404,
                 f"Not among the last {_REMEMBERED} refusals: robots-guard audit query --id {number[:64]}\n",
             )
-        reply = reply_to(_without_secrets(decision), accept="text/html")
+        reply = self._reply_to(_without_secrets(decision), "GET", "text/html")
         return _html(200, reply.body)
 
 
