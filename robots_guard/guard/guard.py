@@ -23,7 +23,7 @@ from robots_guard.core.check import Decided, TimedOut
 from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Decision, Question, Terms, Verdict
+from robots_guard.core.verdict import Decision, Exemption, Question, Terms, Verdict
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
 from robots_guard.guard.checks import Checks
@@ -328,6 +328,11 @@ class Guard:
     async def drain(self) -> None:
         """Wait a few seconds at most for pending renewals, so that `close` loses none."""
         await self._renewals.drain(min(DRAIN_TIMEOUT, self._options.decision_timeout))
+
+    @property
+    def exemptions(self) -> tuple[Exemption, ...]:
+        """The exemption of each override in the file, also of expired ones."""
+        return self._overrides.exemptions
 
     def reload_overrides(self) -> None:
         """Reread the overrides file now if it has changed, and do not check it again for a

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.overrides import Overrides, parse
-from robots_guard.core.verdict import Terms
+from robots_guard.core.verdict import Exemption, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
@@ -49,6 +49,11 @@ class OverridesFile:
         if self._clocks.monotonic() - self._checked_at >= CHECK_EVERY:
             self.reload_if_changed()
         return self._overrides.terms(origin, self._base, self._clocks.now())
+
+    @property
+    def exemptions(self) -> tuple[Exemption, ...]:
+        """The exemption of each valid override in the file, also of expired ones."""
+        return tuple(each.exemption for each in self._overrides.entries)
 
     def reload_if_changed(self) -> None:
         """Read the file again if it has changed. Does not raise."""

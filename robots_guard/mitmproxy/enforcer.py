@@ -22,7 +22,7 @@ from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
 from robots_guard.gateway.wire import Wire
@@ -134,6 +134,12 @@ class Enforcer:
         if self._service.guard_or_none is not None:
             return self._service.guard_or_none.guard.waiting
         return 0
+
+    def exemptions(self) -> tuple[Exemption, ...]:
+        """The exemptions of the overrides; none before the guard is open."""
+        if self._service.guard_or_none is not None:
+            return self._service.guard_or_none.guard.exemptions
+        return ()
 
     def done(self) -> None:
         """Close the store and the audit log. From now on everything is refused."""

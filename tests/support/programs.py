@@ -16,6 +16,7 @@ PACKAGES = {
     "node": "nodejs node-undici",
     "go": "golang-go",
     "redis-cli": "redis-tools",
+    "promtool": "prometheus",
     TOMCAT: "tomcat10",
     LOCALES: "locales",
     "localedef": "libc-bin",

@@ -206,6 +206,7 @@ def _serve_metrics(enforcer: Enforcer, port: int) -> None:
         counts=lambda: enforcer.counts,
         under_way=enforcer.under_way,
         waiting=enforcer.waiting,
+        exemptions=enforcer.exemptions,
         ready=lambda: enforcer.fault is None and heartbeat.is_recent(),
     )
     metrics = Metrics(source)

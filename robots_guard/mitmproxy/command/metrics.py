@@ -1,4 +1,4 @@
-"""Metrics of a proxy for Prometheus, on a loopback port of its own.
+"""Metrics of a proxy for Prometheus, on a loopback port of its own, and /ready for health checks.
 
 The guard's counts are read when the metrics are requested; only the duration of decisions is
 observed as they happen.
@@ -6,19 +6,36 @@ observed as they happen.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from typing import ClassVar
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.body_memory import MEMORY
 
 _ACTIONS = frozenset(Action)
+#: Counts that are 0 before the first failure: `increase` misses the first of a count that begins at 1.
+FAILURES = (
+    "audit_log/error",
+    "drop/internal-error",
+    "drop/unrecorded",
+    "escaped",
+    "no_room",
+    "overrides/invalid",
+    "overrides/unread",
+    "rules/error",
+    "store/damaged",
+    "store/error",
+    "turn/lapsed",
+)
 _SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.01, 0.1, 1.0, 5.0, 35.0)
 
 
@@ -32,6 +49,7 @@ class MetricsSource:
     counts: Callable[[], Counts[str]]
     under_way: Callable[[], int]
     waiting: Callable[[], int]
+    exemptions: Callable[[], tuple[Exemption, ...]]
     ready: Callable[[], bool]
     body_bytes: Callable[[], int] = lambda: MEMORY.used
 
@@ -71,13 +89,17 @@ class Metrics(Collector):
             self._relaxed.labels(decision.verdict.relaxed).inc()
 
     def serve(self, port: int) -> None:
-        """Serve the metrics on a port of 127.0.0.1, in a thread. Raises SettingsError."""
+        """Serve the metrics and /ready on a port of 127.0.0.1, in threads. Raises SettingsError."""
+        handler = type(
+            "_BoundHandler", (_Handler,), {"registry": self._registry, "source": self._source}
+        )
         try:
-            start_http_server(port, "127.0.0.1", registry=self._registry)
+            server = _Server(("127.0.0.1", port), handler)
         except OSError as error:
             raise SettingsError(
                 f"--metrics {port}: cannot listen on 127.0.0.1 ({error.strerror}): choose another port"
             ) from None
+        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics to the registry."""
@@ -91,7 +113,8 @@ class Metrics(Collector):
         events = CounterMetricFamily(
             "robots_guard_events", "Fetches and failures.", labels=["event"]
         )
-        for name, count in sorted(dict(self._source.counts()).items()):
+        counts = dict.fromkeys(FAILURES, 0) | dict(self._source.counts())
+        for name, count in sorted(counts.items()):
             action, _, reason = name.partition("/")
             if action in _ACTIONS:
                 verdicts.add_metric([action, reason], count)
@@ -114,6 +137,41 @@ class Metrics(Collector):
             "Bytes of request bodies in memory.",
             self._source.body_bytes(),
         )
+        expiry = GaugeMetricFamily(
+            "robots_guard_override_expiry_timestamp_seconds",
+            "When an override expires or has expired, in seconds since 1970.",
+            labels=["override"],
+        )
+        for name, expires in {each.id: each.expires for each in self._source.exemptions()}.items():
+            expiry.add_metric([name], expires)
+        yield expiry
         yield GaugeMetricFamily(
             "robots_guard_ready", "Whether requests are judged.", float(self._source.ready())
         )
+
+
+class _Handler(MetricsHandler):
+    """Answers /ready for health checks, and every other path with the metrics.
+
+    /ready of the proxy's own page asks for the credentials of `--proxyauth`, and does not answer
+    while the event loop is blocked. This one does.
+    """
+
+    source: ClassVar[MetricsSource]
+
+    def do_GET(self) -> None:  # noqa: N802  (the name of the base class)
+        """Answer a request."""
+        if self.path.partition("?")[0] != "/ready":
+            super().do_GET()
+            return
+        ready = self.source.ready()
+        body = b"ready\n" if ready else b"not ready\n"
+        self.send_response(200 if ready else 503)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True

@@ -33,7 +33,9 @@ async def test_a_proxy_with_a_blocked_loop_is_not_ready(monkeypatch):
     monkeypatch.setattr(heartbeat, "STALE", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    enforcer = SimpleNamespace(counts=Counter(), under_way=lambda: 0, waiting=lambda: 0, fault=None)
+    enforcer = SimpleNamespace(
+        counts=Counter(), under_way=lambda: 0, waiting=lambda: 0, exemptions=tuple, fault=None
+    )
     _serve_metrics(enforcer, port)
 
     assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")

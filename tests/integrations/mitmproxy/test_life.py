@@ -172,23 +172,6 @@ def test_sighup_reloads_the_overrides(tmp_path, http_site, workers):
 # -- metrics --------------------------------------------------------------------------------------------------
 
 
-def test_metrics(tmp_path, http_site):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with proxy(tmp_path, ["--metrics", str(port)]) as integration:
-        for target in ("/open", "/open", "/private/x"):
-            plain(integration, http_site.url + target)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-    assert 'robots_guard_verdicts_total{action="pass",reason="allowed"} 2.0' in text
-    assert 'robots_guard_verdicts_total{action="drop",reason="disallowed"} 1.0' in text
-    assert 'robots_guard_events_total{event="fetch/count"} 1.0' in text
-    assert 'robots_guard_policies_total{source="fetch"} 1.0' in text
-    assert 'robots_guard_policies_total{source="memory"} 2.0' in text
-    assert re.search(r"robots_guard_decision_seconds_count 3\.0", text)
-    assert "robots_guard_ready 1.0" in text
-
-
 def test_metrics_count_waiting_requests(tmp_path, http_site):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
