@@ -11,8 +11,9 @@ import msgspec
 from robots_guard.audit.record import moment
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import check_environment, overrides_option
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded
-from robots_guard.core.overrides import Override, Overrides, State
+from robots_guard.core.overrides import Override, Overrides, State, expiry
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.guard.overrides import read
@@ -21,6 +22,15 @@ from robots_guard.rep.paths import matching
 from robots_guard.settings import CLOCKS
 
 HAS_FAULTS = 1  # exit status
+COLUMNS = (
+    TableColumn("state"),
+    TableColumn("id"),
+    TableColumn("site"),
+    TableColumn("changes", fit="wrap", line=2),
+    TableColumn("expires"),
+    TableColumn("owner", fit="wrap", line=2),
+    TableColumn("reason", fit="wrap", line=2),
+)
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
@@ -42,7 +52,7 @@ def check(file: str | None, overrides: str | None) -> int:
     expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
     for each in expired:
         click.echo(
-            f"{safe(each.exemption.id)}: expired on {moment(each.exemption.expires)}: extend or remove it"
+            f"{safe(each.exemption.id)}: expired after {expiry(each.exemption.expires)}: extend or remove it"
         )
     in_force = len(found.entries) - len(expired)
     click.echo(
@@ -60,14 +70,16 @@ def check(file: str | None, overrides: str | None) -> int:
 def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
     """List the overrides in a file: site, changes, owner, reason and expiry."""
     found, now = _read(file, overrides), CLOCKS.now()
-    rows = Rows("state", "id", "place", "changes", "until", "owner", "reason")
+    rows = Rows(*COLUMNS)
     for each in found.entries:
         data = _as_data(each, now)
         if as_json:
             write_encoded(msgspec.json.encode(data))
         else:
             changes = ", ".join(f"{name}={value}" for name, value in data["changes"].items())
-            rows.add([str(value) for value in (data | {"changes": changes}).values()])
+            expires = expiry(each.exemption.expires)
+            shown = data | {"changes": changes, "until": expires}
+            rows.add([str(value) for value in shown.values()])
     for which, why in found.faults:
         if as_json:
             write_encoded(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}))

@@ -12,16 +12,26 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from robots_guard.audit.record import printable as printable_json
+from robots_guard.cli.table import (
+    ELLIPSIS,
+    Painted,
+    TableColumn,
+    block_lines,
+    layout,
+    record_lines,
+    short_times,
+)
+from robots_guard.settings import CLOCKS
 from robots_guard.text import printable
 
-LONG = ("url", "rule", "detail")  # headings of columns that may fold
+_progress_bars: list[Any] = []  # those on standard error now
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 # GitHub Actions, Azure Pipelines and TeamCity execute "##[...]", "##vso[...]" and "##teamcity[...]" anywhere in a line.
@@ -40,35 +50,103 @@ def styled(text: str, style: str = "") -> Text:
 
 
 class Rows:
-    """Rows of text under headings; the first column is an action and gets its colour.
+    """Rows of text under headings.
 
-    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other
-    outputs get tab-separated values, neither cut nor wrapped.
+    A terminal gets a table as wide as it is (cli/table.py), which `end` prints, or with `streams`
+    each row as it is added. Other outputs get tab-separated values, neither cut nor wrapped, below a
+    line of headings unless `headings` is false.
     """
 
-    def __init__(self, *headings: str, streams: bool = False) -> None:
-        self._out = Console(markup=False, highlight=False, emoji=False)
+    def __init__(
+        self, *columns: TableColumn | str, streams: bool = False, headings: bool = True
+    ) -> None:
+        named = [TableColumn(each) if isinstance(each, str) else each for each in columns]
+        self._columns = named if streams else [each._replace(usual=0) for each in named]
         self._streams = streams
-        self._table = Table(*headings, box=None, pad_edge=False)
-        for column in self._table.columns:
-            column.overflow = "fold"
-            column.no_wrap = column.header not in LONG
+        self._headings = headings
+        self._rows: list[list[str]] = []
+        self._out = console_of() if sys.stdout.isatty() else None
 
     def add(self, values: Sequence[str]) -> None:
         """Add one row."""
-        if not self._out.is_terminal:
-            write_line("\t".join(map(safe, values)))
+        row = [safe(value) for value in values]
+        if self._out is None:
+            self._write_headings()
+            write_line("\t".join(row))
             return
-        cells = [styled(values[0], values[0]), *map(styled, values[1:])]
+        self._rows.append(self._shown(row))
         if self._streams:
-            self._out.print(Text("  ").join(cells), soft_wrap=True)
-        else:
-            self._table.add_row(*cells)
+            self._print(self._out)
 
     def end(self) -> None:
         """Print the table, if there is one."""
-        if self._table.row_count:
-            self._out.print(self._table)
+        if self._out is not None and self._rows:
+            self._print(self._out)
+
+    def _write_headings(self) -> None:
+        if self._headings:
+            write_line("\t".join(column.heading for column in self._columns))
+        self._headings = False
+
+    def _shown(self, row: list[str]) -> list[str]:
+        """Return a row with its times shortened."""
+        short = short_times(_today())
+        return [
+            short(value) if column.kind == "time" else value
+            for column, value in zip(self._columns, row, strict=True)
+        ]
+
+    def _print(self, out: Console) -> None:
+        """Print the rows so far, below the headings if these were not printed yet."""
+        _end_progress()
+        rows, self._rows = self._rows, []
+        room, ellipsis = out.width, _ellipsis(out)
+        cells = layout(self._columns, rows, room)
+        if self._headings and any(column.kind == "time" for column in self._columns):
+            out.print(f"times are in UTC; a time without a date is of {_today()}", style="dim")
+        if cells is None:
+            for row in rows:
+                self._print_lines(out, block_lines(self._columns, row, room), row)
+                out.print()
+            return
+        if self._headings:
+            names = [column.heading for column in self._columns]
+            plain = [TableColumn(name) for name in names]
+            self._print_lines(out, record_lines(plain, names, cells, room, ellipsis), names, "bold")
+            self._headings = False
+        for row in rows:
+            self._print_lines(out, record_lines(self._columns, row, cells, room, ellipsis), row)
+
+    def _print_lines(
+        self, out: Console, lines: Iterable[Painted], row: Sequence[str], style: str = ""
+    ) -> None:
+        for line in lines:
+            parts = [(text, style or self._style(index, row)) for text, index in line]
+            out.print(Text.assemble(*parts), soft_wrap=True)
+
+    def _style(self, index: int, row: Sequence[str]) -> str:
+        """Return the style of a value: the colour of an action, which its first word is."""
+        if index < 0 or self._columns[index].kind != "action":
+            return ""
+        return STYLES.get(row[index].partition(" ")[0], "")
+
+
+def console_of() -> Console:
+    """Return a console for standard output, which interprets no text. It has neither colours nor
+    bold text if NO_COLOR is set, or if the terminal is dumb."""
+    out = Console(markup=False, highlight=False, emoji=False)
+    if out.no_color or out.is_dumb_terminal:
+        return Console(markup=False, highlight=False, emoji=False, color_system=None)
+    return out
+
+
+def _ellipsis(out: Console) -> str:
+    """Return the ellipsis in characters that the output can encode."""
+    return ELLIPSIS if out.encoding.startswith("utf") else "..."
+
+
+def _today() -> str:
+    return f"{datetime.fromtimestamp(CLOCKS.now(), UTC):%Y-%m-%d}"
 
 
 def write_json(value: Any, *, indent: int | None = None) -> None:
@@ -84,6 +162,8 @@ def write_encoded(value: bytes) -> None:
 
 def write_line(text: str, *, flush: bool = False) -> None:
     """Write one line on standard output."""
+    if _progress_bars and sys.stdout.isatty():
+        _end_progress()
     sys.stdout.write(text + "\n")
     if flush:
         sys.stdout.flush()
@@ -91,7 +171,7 @@ def write_line(text: str, *, flush: bool = False) -> None:
 
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines of text, each with an action, a style, or an empty string for neither."""
-    out = Console(markup=False, highlight=False, emoji=False)
+    out = console_of()
     for text, style in lines:
         out.print(styled(text, style), soft_wrap=True)
 
@@ -108,10 +188,20 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[[float]
     with Progress(
         *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
     ) as bar:
+        _progress_bars.append(bar)
         task = bar.add_task(what, total=total)  # without a total it pulses until something is done
 
         def show(done: float) -> None:
             if done > 0:
                 bar.update(task, total=total or 100, completed=done)
 
-        yield show
+        try:
+            yield show
+        finally:
+            _progress_bars.remove(bar)
+
+
+def _end_progress() -> None:
+    """Remove progress bars from the terminal before lines are written to it."""
+    for bar in _progress_bars:
+        bar.stop()

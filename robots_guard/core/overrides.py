@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -236,6 +236,17 @@ def _end(expires: Any) -> float:
     if expires.tzinfo is None:
         raise SettingsError(f"expires = {expires} has no offset: append Z, or write the date only")
     return expires.timestamp()
+
+
+def expiry(expires: float) -> str:
+    """Return an expiry as people write it: the last day on which the override applies, or, if it
+    ends during a day, the moment in UTC."""
+    end = datetime.fromtimestamp(expires, UTC)
+    if expires == _LAST:
+        return f"{end:%Y-%m-%d}"
+    if end.time() == time(0):
+        return f"{end - timedelta(days=1):%Y-%m-%d}"
+    return f"{end:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _place(entry: _Entry) -> Origin | str:

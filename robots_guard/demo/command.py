@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from robots_guard.audit.read.reader import records as recorded
 from robots_guard.audit.record import Record
+from robots_guard.cli.table import TableColumn
+from robots_guard.cli.terminal import Rows, print_lines
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
@@ -300,34 +299,39 @@ def _do_verdicts_agree(rows: list[dict[str, Any]]) -> bool:
     return all(len(verdicts) == 1 for verdicts in by_url.values())
 
 
-_STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
+_COLUMNS = (
+    TableColumn("action", kind="action"),
+    TableColumn("site"),
+    TableColumn("component"),
+    TableColumn("reason"),
+    TableColumn("url", fit="cut", line=2),
+    TableColumn("rule", fit="cut", line=2),
+    TableColumn("line", line=2),
+)
 
 
 def _show(result: dict[str, Any]) -> None:
-    console = Console()
-    # A wide table can be scrolled, a wrapped one is unreadable.
-    console.width = max(console.width, 140)
-    table = Table(title="What each integration decided", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("site", "URL", "component", "action", "reason", "rule", "line"):
-        table.add_column(column, justify="right" if column == "line" else "left", no_wrap=True)
+    print_lines([("What each integration decided:", "bold"), ("", "")])
+    table = Rows(*_COLUMNS)
     for row in result["verdicts"]:
-        action = row["action"] or "none"
-        table.add_row(
-            row["site"],
-            Text(row["url"]),
-            COMPONENTS[row["component"]],
-            Text(action, style=_STYLES.get(action, "bold red")),
-            row["reason"] or "",
-            Text(row["rule"] or ""),
-            str(row["line"] or ""),
+        table.add(
+            (
+                row["action"] or "none",
+                row["site"],
+                COMPONENTS[row["component"]],
+                row["reason"] or "",
+                row["url"],
+                row["rule"] or "",
+                str(row["line"] or ""),
+            )
         )
-    console.print(table)
-    for name, count in result["counts"].items():
-        console.print(f"{name}: {_as_text(count)}", markup=False, highlight=False)
-    console.print()
+    table.end()
+    counts = [f"{name}: {_as_text(count)}" for name, count in result["counts"].items()]
+    print_lines([("", ""), *((count, "") for count in counts), ("", "")])
     for promise, kept in result["promises"].items():
-        outcome = Text("kept    ", style="green") if kept else Text("BROKEN  ", style="bold red")
-        console.print(outcome + Text(promise))
+        print_lines(
+            [(f"kept    {promise}", "green") if kept else (f"BROKEN  {promise}", "bold red")]
+        )
 
 
 def _as_text(count: Any) -> str:

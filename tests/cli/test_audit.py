@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
 
 from robots_guard.audit.record import record_of
+from robots_guard.cli.audit.records import HEADINGS
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Exemption, Verdict
 
@@ -57,7 +59,8 @@ def test_query_prints_one_untruncated_row_per_record(here, audit_log):
     lines = out.splitlines()
 
     assert (status, err) == (0, "")
-    assert lines[0].split("\t") == [
+    assert lines[0].split("\t") == [*HEADINGS]
+    assert lines[1].split("\t") == [
         "drop",
         "2027-01-15T08:00:00.000Z",
         "scrapy",
@@ -66,8 +69,10 @@ def test_query_prints_one_untruncated_row_per_record(here, audit_log):
         "https://a.test/private/1",
         "Disallow: /private/",
         "2",
+        "",
+        "w-1",
     ]
-    assert lines[3].split("\t")[5] == "https://a.test/" + "x" * 500
+    assert lines[4].split("\t")[5] == "https://a.test/" + "x" * 500
 
 
 OVERRIDE = Exemption(id="shop-2026", owner="jane", reason="contract of 12 May", expires=AT + 9)
@@ -88,7 +93,7 @@ def test_override_of_a_decision_is_shown(here, directory, verdict, cell):
     audit_log.write(decision("https://a.test/", verdict=verdict, override=OVERRIDE))
     audit_log.close()
 
-    assert here("audit", "query").out.rstrip("\n").split("\t")[6] == cell
+    assert here("audit", "query").out.splitlines()[1].split("\t")[6] == cell
     assert cell in here("audit", "query", "--csv").out
 
 
@@ -129,12 +134,12 @@ def test_record_is_found_by_its_id(here, audit_log):
 
 
 @pytest.mark.parametrize(
-    ("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,component")], ids=str
+    ("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,time,component")], ids=str
 )
 def test_no_match_is_reported(here, audit_log, form, out):
     status, printed, err = here("audit", "query", "--origin", "https://c.test", *form)
 
-    assert (status, printed[: len("action,at,component")]) == (0, out)
+    assert (status, printed[: len("action,time,component")]) == (0, out)
     assert err == "robots-guard: no record matches\n"
     assert here("audit", "query", *form).err == ""
     (audit_log.directory / "other.jsonl").write_bytes(b"nonsense\n")
@@ -185,7 +190,7 @@ def test_unreadable_lines_are_reported_and_skipped(here, audit_log):
     )
     status, out, err = here("audit", "query")
 
-    assert (status, len(out.splitlines())) == (0, 3)
+    assert (status, len(out.splitlines())) == (0, 4)
     assert err == "robots-guard: 2 unreadable lines in torn.jsonl\n"
 
 
@@ -200,8 +205,8 @@ def test_records_cannot_control_the_terminal(here, directory):
     (directory / "a.jsonl").write_text(json.dumps(hostile) + "\n")
     out = here("audit", "query").out
 
-    assert len(out.splitlines()) == 1
-    assert out.replace("\t", "").rstrip("\n").isprintable()
+    assert len(out.splitlines()) == 2
+    assert out.replace("\t", "").replace("\n", "").rstrip("\n").isprintable()
     assert "drop[red]" in out
 
 
@@ -247,12 +252,49 @@ def test_terminal_gets_a_coloured_table_without_markup(variables, audit_log, arg
     assert b"[red]x[/red]" in shown
 
 
-def on_a_terminal(*args) -> bytes:
-    """What the command writes to a terminal of 200 columns."""
+@pytest.mark.parametrize(
+    "variables_of_terminal", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str
+)
+def test_terminal_of_80_columns_shows_each_record_on_two_lines(
+    variables, audit_log, variables_of_terminal
+):
+    url = f"http://127.2.0.10:8000/private/{'x' * 300}/report.pdf"
+    audit_log.write(decision(url, at=AT + 7))
+    shown = on_a_terminal(
+        "audit", "query", both=True, environment={"COLUMNS": "80", **variables_of_terminal}
+    )
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    lines = [line.rpartition("\r")[2] for line in plain.split("\r\n")]
+    table = lines[next(at for at, line in enumerate(lines) if line.startswith("action")) :]
+    table = [line for line in table if line and not line.startswith("searching")]
+
+    assert len(table) == 2 * 5
+    assert max(map(len, table)) <= 80
+    assert any(line.startswith("times are in UTC; a time without a date") for line in lines)
+    assert table[0].split() == ["action", "time", "component", "agent", "reason", "id"]
+    assert table[1].split() == ["url", "rule", "line"]
+    assert table[-2].split() == [
+        *("drop", "2027-01-15", "08:00:07", "cli", "mybot", "disallowed", "w-1")
+    ]
+    assert table[-1].strip().startswith("http://127.2.0.10:8000/priv")
+    assert "…" in table[-1]
+    assert "/report.pdf  Disallow: /private/" in table[-1]
+    if variables_of_terminal:
+        assert not re.search(rb"\x1b\[[0-9;]*m[^\x1b]*(action|drop)", shown)
+
+
+def on_a_terminal(*args, both=False, environment=None) -> bytes:
+    """What the command writes to a terminal of 200 columns, with `both` also to standard error."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
-    environment.pop("NO_COLOR", None)
-    child = subprocess.Popen([COMMAND, *args], stdout=theirs, stdin=theirs, env=environment)
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environment = inherited | {"TERM": "xterm", "COLUMNS": "200"} | (environment or {})
+    child = subprocess.Popen(
+        [COMMAND, *args],
+        stdout=theirs,
+        stdin=theirs,
+        stderr=theirs if both else None,
+        env=environment,
+    )
     os.close(theirs)
     shown = b""
     deadline = time.monotonic() + 60
@@ -264,6 +306,31 @@ def on_a_terminal(*args) -> bytes:
     os.close(ours)
     assert child.wait(60) == 0
     return shown
+
+
+def test_piped_output_is_complete_even_if_colours_are_forced(apart, audit_log, variables):
+    variables.setenv("FORCE_COLOR", "1")
+    plain = apart("audit", "query").out
+
+    assert plain.splitlines()[0].split("\t") == [*HEADINGS]
+    assert "\x1b" not in plain
+
+
+def test_tail_prints_headings_once(here, audit_log):
+    lines = here("audit", "tail", "--no-follow").out.splitlines()
+
+    assert lines[0].split("\t") == [*HEADINGS]
+    assert len(lines) == 4
+
+
+def test_verdict_of_report_only_is_shown(here, directory):
+    would = Verdict(action=Action.PASS, reason=Reason.DISALLOWED, would=Action.DROP)
+    audit_log = audit_log_in(directory, passes=1)
+    audit_log.write(decision("https://a.test/", verdict=would))
+    audit_log.close()
+    headings, row = here("audit", "query").out.splitlines()
+
+    assert dict(zip(headings.split("\t"), row.split("\t"), strict=True))["would"] == "drop"
 
 
 # -- other forms, and SQL ---------------------------------------------------------------------------------------
@@ -282,7 +349,7 @@ def test_csv_has_headings_and_no_formulas(here, audit_log):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ([], "defer\t1\ndrop\t2\n"),
+        ([], "action\tmany\ndefer\t1\ndrop\t2\n"),
         (["--csv"], "action,many\ndefer,1\ndrop,2\n"),
         (["--json"], '{"action":"defer","many":1}\n{"action":"drop","many":2}\n'),
     ],
@@ -327,8 +394,8 @@ def test_what_if_report(here, audit_log, tmp_path):
 
 
 def test_kinds(here, audit_log):
-    assert here("audit", "query", "--kind", "start").out.split("\t")[0] == "start"
-    assert len(here("audit", "query", "--kind", "all").out.splitlines()) == 4
+    assert here("audit", "query", "--kind", "start").out.splitlines()[1].split("\t")[0] == "start"
+    assert len(here("audit", "query", "--kind", "all").out.splitlines()) == 5
 
 
 def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch):
@@ -348,7 +415,7 @@ def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch)
 
 def test_verify_reports_its_findings(here, audit_log):
     audit_log.close()
-    row, summary = here("audit", "verify").out.splitlines()
+    _, row, summary = here("audit", "verify").out.splitlines()
     assert row == f"{audit_log.writer}\t5\tnone\tnothing is missing"
     assert summary.startswith("whole: 1 file; 1 writer; 5 records from ")
     lines = audit_log.path.read_bytes().splitlines(keepends=True)

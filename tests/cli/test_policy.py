@@ -30,6 +30,13 @@ def rows(out):
     return [line.split("\t") for line in out.splitlines()]
 
 
+def rows_of_ls(out):
+    """The rows of `policy ls`, below its headings."""
+    headings, *found = rows(out)
+    assert headings == ["access", "state", "origin", "age", "fresh for", "status", "via", "bytes"]
+    return found
+
+
 @pytest.fixture
 def stored(here, net):
     """Three policies: rules, no file, trouble."""
@@ -119,7 +126,7 @@ def test_ls_has_one_row_per_policy(here, stored):
     rules, none, busy = stored
 
     assert (status, err) == (0, "")
-    assert {row[2]: [row[0], row[1], *row[5:]] for row in rows(out)} == {
+    assert {row[2]: [row[0], row[1], *row[5:]] for row in rows_of_ls(out)} == {
         rules.url: ["rules", "fresh", "200", "direct", str(len(RULES))],
         none.url: ["unrestricted", "fresh", "404", "direct", "0"],
         busy.url: ["unreachable", "fresh", "503", "", ""],
@@ -271,7 +278,7 @@ def test_refresh_from_list_fetches_each_origin_once_and_reports_faults(apart, ne
     assert "line 15: " in done.err
     assert "line 16: " in done.err
     assert [len(site.robots_fetches) for site in sites] == [1, 1, 1]
-    assert len(rows(here("policy", "ls").out)) == 3
+    assert len(rows_of_ls(here("policy", "ls").out)) == 3
 
 
 def test_invalid_argument_is_reported_as_an_argument(here, net):
@@ -337,7 +344,7 @@ def test_forget(here, stored):
 
     assert status == 1
     assert rows(out) == [["forgotten", stored[0].url], ["not stored", "https://nowhere.test"]]
-    assert len(rows(here("policy", "ls").out)) == 2
+    assert len(rows_of_ls(here("policy", "ls").out)) == 2
     assert here("policy", "forget", "--all") == (0, "", "robots-guard: 2 policies forgotten\n")
     assert here("policy", "ls").out == ""
 
@@ -408,7 +415,7 @@ def test_hostile_import_is_reported_and_harmless(stored, here, tmp_path, variabl
     assert "1 policies imported" in err
     assert f"{len(hostile) - 1 - 10} more could not be used" in err
     assert "Traceback" not in err
-    assert len(rows(here("policy", "ls").out)) == 1
+    assert len(rows_of_ls(here("policy", "ls").out)) == 1
     assert here("check", f"{stored[0].url}/private/x").status == 1
 
 
@@ -470,7 +477,7 @@ def test_damaged_policy_is_reported_and_skipped(here, stored, tmp_path):
     status, out, err = here("policy", "ls")
 
     assert status == 0
-    assert len(rows(out)) == 2
+    assert len(rows_of_ls(out)) == 2
     assert err.startswith("robots-guard: ")
     assert "Traceback" not in err
 
@@ -482,7 +489,7 @@ def test_invalid_times_are_shown_as_such(here, stored, tmp_path):
     store.put(replace(found, document=replace(found.document, fetched_at=math.inf)), time.time())
     store.close()
 
-    row = next(row for row in rows(here("policy", "ls").out) if row[2] == stored[0].url)
+    row = next(row for row in rows_of_ls(here("policy", "ls").out) if row[2] == stored[0].url)
     assert row[:5] == ["rules", "expired", stored[0].url, "?", "?"]
     assert here("policy", "show", stored[0].url).status == 0
 
@@ -496,7 +503,7 @@ def test_two_spellings_of_an_origin_are_listed_once(here, stored, tmp_path):
     connection.commit()
     connection.close()
 
-    assert len(rows(here("policy", "ls").out)) == 3
+    assert len(rows_of_ls(here("policy", "ls").out)) == 3
     assert here("policy", "forget", "--all") == (0, "", "robots-guard: 3 policies forgotten\n")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.overrides import SOON, parse
+from robots_guard.core.overrides import SOON, expiry, parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.origin import origin_of
@@ -227,3 +227,18 @@ def test_an_empty_file_has_none():
 def test_only_settings_errors_are_raised(text):
     with contextlib.suppress(SettingsError):
         parse(text, BASE)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("2026-11-30", "2026-11-30"),
+        ("2027-01-01", "2027-01-01"),
+        ("9999-12-31", "9999-12-31"),
+        ("2026-11-30T18:00:00+01:00", "2026-11-30 17:00:00 UTC"),
+    ],
+)
+def test_expiry_is_shown_as_it_was_written(written, shown):
+    (override,) = parse(entry(expires=written, max_delay="1"), BASE).entries
+
+    assert expiry(override.exemption.expires) == shown

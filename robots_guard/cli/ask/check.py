@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
 
@@ -20,12 +21,21 @@ from robots_guard.cli.ask.answers import (
     record_of_answer,
 )
 from robots_guard.cli.options import settings_from, settings_options
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.guard.guard import Guard
 from robots_guard.settings import CLOCKS, Settings
 
 AT_ONCE = 32  # URLs judged concurrently
+COLUMNS = (
+    TableColumn("action", kind="action"),
+    TableColumn("reason"),
+    TableColumn("url", fit="cut"),
+    TableColumn("rule", fit="cut", line=2),
+    TableColumn("line", line=2),
+    TableColumn("detail", fit="wrap", line=2),
+)
 
 
 @click.command()
@@ -105,7 +115,7 @@ class Report:
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
-        self._rows = Rows("action", "reason", "url", "rule", "line", "detail")
+        self._rows = Rows(*COLUMNS, headings=sys.stdout.isatty())
         self._actions: set[Action] = set()
 
     def add(self, answer: Answer) -> None:

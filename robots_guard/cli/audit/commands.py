@@ -127,9 +127,10 @@ def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **va
     if follow:
         _wait_for_directory(directory)
     follower = Follower(directory, trouble)
-    print_records(follower.latest(wanted, lines, last=not follow), form=form, streams=True)
+    latest = follower.latest(wanted, lines, last=not follow)
+    shown = print_records(latest, form=form, streams=True)
     while follow:
-        print_records(follower.new(wanted), form=form, streams=True)
+        shown += print_records(follower.new(wanted), form=form, streams=True, headings=not shown)
         time.sleep(POLL)
     return report_unreadable(trouble)
 

@@ -21,6 +21,7 @@ from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.cli.audit.records import directory_of
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option, chain_options
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.component import Component
 from robots_guard.errors import AuditLogError, MalformedURL, NotGoverned, SettingsError
@@ -28,6 +29,17 @@ from robots_guard.origin import split_url
 from robots_guard.settings import CLOCKS
 from robots_guard.text import encodable
 
+COLUMNS = (
+    TableColumn("hold"),
+    TableColumn("added", kind="time"),
+    TableColumn("owner", fit="wrap"),
+    TableColumn("origins", fit="wrap", line=2),
+    TableColumn("since", kind="time", line=2),
+    TableColumn("until", kind="time", line=2),
+    TableColumn("files"),
+    TableColumn("size"),
+    TableColumn("reason", fit="wrap", line=2),
+)
 UNRECORDED = 1  # the exit status if a hold is in force, but was not recorded
 MIB = 1024 * 1024  # bytes
 
@@ -129,7 +141,7 @@ def add(
 def list_(audit_log: str | None, as_json: bool) -> None:
     """List the holds in force, and what they keep."""
     directory = directory_of(audit_log)
-    rows = Rows("hold", "added", "owner", "origins", "since", "until", "files", "size", "reason")
+    rows = Rows(*COLUMNS)
     for each in read_holds(directory):
         if as_json:
             write_encoded(msgspec.json.encode(each))

@@ -22,6 +22,7 @@ from robots_guard.audit.read.reader import (
 )
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, SignalsRecord, Start
 from robots_guard.cli.options import check_environment
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
@@ -169,7 +170,9 @@ def report_unreadable(trouble: Unreadable) -> int:
 # -- output -------------------------------------------------------------------------------------------------
 
 
-def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> int:
+def print_records(
+    found: Iterable[AnyRecord], *, form: str, streams: bool = False, headings: bool = True
+) -> int:
     """Print records as a table, as `json` lines or as `csv`; return their number."""
     counted = _Counted(found)
     match form:
@@ -179,7 +182,7 @@ def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = Fals
         case "csv":
             print_csv(HEADINGS, (row_of(entry) for entry in counted))
         case _:
-            rows = Rows(*HEADINGS, streams=streams)
+            rows = Rows(*COLUMNS, streams=streams, headings=headings)
             for entry in counted:
                 rows.add(row_of(entry))
             rows.end()
@@ -204,16 +207,30 @@ class AuditRow(NamedTuple):
     """A record as a row of the table."""
 
     action: str
-    at: str
+    time: str
     component: str
     agent: str = ""
     reason: str = ""
     url: str = ""
     rule: str = ""
     line: str = ""
+    would: str = ""
+    id: str = ""
 
 
 HEADINGS = AuditRow._fields
+COLUMNS = (
+    TableColumn("action", kind="action", usual=5),
+    TableColumn("time", kind="time", usual=8),
+    TableColumn("component", minor=True, usual=6),
+    TableColumn("agent", fit="cut", usual=8),
+    TableColumn("reason", usual=12),
+    TableColumn("url", fit="cut", line=2, usual=40),
+    TableColumn("rule", fit="cut", line=2, usual=20),
+    TableColumn("line", line=2),
+    TableColumn("would"),
+    TableColumn("id", usual=14),
+)
 
 
 def row_of(entry: AnyRecord) -> AuditRow:
@@ -230,6 +247,8 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 entry.url,
                 rule=_rule_or_detail(entry),
                 line=_text(entry.line),
+                would=entry.would or "",
+                id=entry.id,
             )
         case SignalsRecord():
             return AuditRow(
@@ -240,6 +259,8 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 entry.reason,
                 entry.url,
                 rule=entry.detail or _denials(entry),
+                would=entry.would or "",
+                id=entry.id,
             )
         case Repeats():
             return AuditRow(
@@ -251,6 +272,8 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 entry.origin,
                 rule=f"{entry.count} more like {entry.id}",
                 line=_text(entry.line),
+                would=entry.would or "",
+                id=entry.id,
             )
         case Fetch():
             outcome, detail = entry.failure or _text(entry.status), entry.detail or ""
@@ -317,7 +340,14 @@ def print_table(headings: list[str], rows: Iterable[tuple[Any, ...]], *, form: s
         case "csv":
             print_csv(headings, rows)
         case _:
-            table = Rows(*headings)
+            table = Rows(*(_column_of(heading) for heading in headings))
             for row in rows:
                 table.add([_text(value) for value in row])
             table.end()
+
+
+def _column_of(heading: str) -> TableColumn:
+    """Return the column for a column of a SELECT, about whose values only its name says something."""
+    if heading == "action":
+        return TableColumn(heading, kind="action")
+    return TableColumn(heading, fit="cut")

@@ -20,10 +20,17 @@ from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
 from robots_guard.cli.audit.records import directory_of, report_unreadable
 from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
 from robots_guard.errors import SettingsError
 
 T = TypeVar("T")
+COLUMNS = (
+    TableColumn("writer"),
+    TableColumn("records"),
+    TableColumn("chain"),
+    TableColumn("detail", fit="wrap", line=2),
+)
 DAMAGED = 1  # the exit status if the audit log is not as it was written
 
 
@@ -174,7 +181,7 @@ def _print_json(finding: LogFinding, summary: LogSummary) -> None:
 
 
 def _print_rows(finding: LogFinding) -> None:
-    rows = Rows("writer", "records", "chain", "detail")
+    rows = Rows(*COLUMNS)
     for found in finding.writers:
         detail = "; ".join((*found.problems, *found.notes)) or "nothing is missing"
         rows.add((found.writer, str(found.records), found.chain, detail))

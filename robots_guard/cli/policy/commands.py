@@ -33,6 +33,7 @@ from robots_guard.cli.options import (
     store_option,
 )
 from robots_guard.cli.policy.jsonl import encode_policy, read_policy
+from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
@@ -51,6 +52,23 @@ SHOWN_FAULTS = 10  # unusable lines that are reported one by one
 MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+COLUMNS = (
+    TableColumn("access"),
+    TableColumn("state"),
+    TableColumn("origin"),
+    TableColumn("age", line=2),
+    TableColumn("fresh for", line=2),
+    TableColumn("status", line=2),
+    TableColumn("via", line=2),
+    TableColumn("bytes", line=2),
+)
+REFRESH_COLUMNS = (
+    TableColumn("access"),
+    TableColumn("origin"),
+    TableColumn("status"),
+    TableColumn("bytes"),
+    TableColumn("detail", fit="wrap", line=2),
+)
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -102,7 +120,7 @@ def opened(
 def ls(store: str | None, dialect: str, as_json: bool) -> None:
     """List the stored policies."""
     view_of = viewer(dialect)
-    rows = Rows("access", "state", "origin", "age", "fresh for", "status", "via", "bytes")
+    rows = Rows(*COLUMNS)
     with opened(store, look_at) as policies:
         for each in _readable(policies):
             if as_json:
@@ -398,7 +416,7 @@ class RefreshReport:
         self.any_unreachable = False
         self._view_of = view_of
         self._json = as_json
-        self._rows = Rows("access", "origin", "status", "bytes", "detail")
+        self._rows = Rows(*REFRESH_COLUMNS, headings=sys.stdout.isatty())
         self._counts: Counter[str] = Counter()
 
     def add(self, policy: Policy) -> None:
