@@ -218,7 +218,7 @@ def _port(text: str, scheme: str) -> int:
         or not 0 < int(text[-9:]) < 65536
         or len(text.lstrip("0")) > 5
     ):
-        raise MalformedURL(f"not a port: {text[:20]!r}")
+        raise MalformedURL(f"{text[:20]!r} is not a port number")
     return int(text)
 
 

@@ -11,6 +11,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -41,9 +42,19 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.text import did_you_mean, number, wrong_type
+from robots_guard.text import nearest, number, wrong_type
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+_NOT_IN_TOKEN = re.compile(r"[^A-Za-z_-]")
+
+
+def _objection_to_token(token: str) -> str:
+    """Return what RFC 9309 does not allow in a product token, as the beginning of a sentence."""
+    wrong = dict.fromkeys(_NOT_IN_TOKEN.findall(token))
+    shown = ", ".join("a space" if each == " " else repr(each) for each in wrong)
+    return f"RFC 9309 section 2.2.1 does not allow {shown} in it;"
+
+
 #: The only components that release what they cannot record: their own operator uses them.
 _RELEASE_UNRECORDED = frozenset((Component.CLI, Component.CONSOLE, Component.SCRAPY))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
@@ -317,8 +328,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.agent):
             raise SettingsError(
-                f"agent {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
-                " (the name after User-agent: in a robots.txt)"
+                f"agent {self.agent!r} is not a product token: {_objection_to_token(self.agent)} use letters,"
+                " '-' and '_' only, such as 'mybot' (the name after User-agent: in a robots.txt)"
             )
         super().__post_init__()
         passes_of(self.audit_passes)
@@ -655,22 +666,32 @@ _FIELDS = {field.name: field for field in msgspec.structs.fields(ProxySettings)}
 SETTINGS = {name: _setting(_FIELDS[name]) for name in PROXY_NAMES}
 
 
-def settings_of(values: Mapping[str, Any], spelling: str = "{}", kind: type[S] = Settings) -> S:  # type: ignore[assignment]  # the default is one
+#: How a framework writes the name of a setting: a pattern, or a function from a name.
+Spelling = str | Callable[[str], str]
+
+
+def settings_of(
+    values: Mapping[str, Any],
+    spelling: Spelling = "{}",
+    kind: type[S] = Settings,  # type: ignore[assignment]  # the default is one
+) -> S:
     """Build settings from names and values, which may be text. `spelling` is how the framework
     writes a name.
 
     Raises SettingsError, in the framework's spelling, for an unknown name or an invalid value.
     """
+    spell = partial(_spell, spelling=spelling) if isinstance(spelling, str) else spelling
     for name in values:
         if name not in kind.__struct_fields__:
-            raise SettingsError(_describe_unknown(name, spelling, kind))
+            raise SettingsError(_describe_unknown(name, spell, kind))
     if not values.get("agent"):
-        name = spelling.format(_spell("agent", spelling))
-        raise SettingsError(f"{name} is not set: give the crawler's product token, such as 'mybot'")
+        raise SettingsError(
+            f"{spell('agent')} is not set: give the crawler's product token, such as 'mybot'"
+        )
     try:
         return msgspec.convert(_checked(values, kind), kind, strict=False)
     except SettingsError as error:
-        raise SettingsError(_respell(str(error), spelling)) from None
+        raise SettingsError(_respell(str(error), spell)) from None
 
 
 def _checked(values: Mapping[str, Any], kind: type[Settings]) -> dict[str, Any]:
@@ -682,12 +703,12 @@ def _checked(values: Mapping[str, Any], kind: type[Settings]) -> dict[str, Any]:
     return joined
 
 
-def _respell(sentence: str, spelling: str) -> str:
+def _respell(sentence: str, spell: Callable[[str], str]) -> str:
     """Respell the setting's name at the beginning of a sentence as the framework writes it."""
     name = sentence.partition(" ")[0].rstrip(":")
     if name not in PROXY_NAMES:
         return sentence
-    return spelling.format(_spell(name, spelling)) + sentence[len(name) :]
+    return spell(name) + sentence[len(name) :]
 
 
 def _join(value: Any) -> Any:
@@ -697,20 +718,19 @@ def _join(value: Any) -> Any:
     return value
 
 
-def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
-    def spell(one: str) -> str:
-        return spelling.format(_spell(one, spelling))
-
+def _describe_unknown(name: str, spell: Callable[[str], str], kind: type[Settings]) -> str:
     known = PROXY_NAMES if kind is ProxySettings else NAMES
-    return f"unknown setting {spell(name)}: {did_you_mean(name, known, spell)}"
+    return (
+        f"unknown setting {spell(name)}: {nearest(name, known, spell)}; docs/settings.md lists all"
+    )
 
 
 def _spell(name: str, spelling: str) -> str:
     if spelling.startswith("--"):
-        return name.replace("_", "-")
-    if spelling.isupper():
-        return name.upper()
-    return name
+        name = name.replace("_", "-")
+    elif spelling.isupper():
+        name = name.upper()
+    return spelling.format(name)
 
 
 def direct_fetcher(

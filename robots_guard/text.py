@@ -89,13 +89,27 @@ def did_you_mean(name: str, known: Sequence[str], shown: Callable[[str], str] = 
 
     Lists all known names if none is similar.
     """
+    similar = _similar(name, known)
+    if similar:
+        return f"did you mean {shown(similar)}?"
+    return f"known are: {', '.join(known)}"
+
+
+def _similar(name: str, known: Sequence[str]) -> str | None:
     words = set(name.split("_"))
     near = difflib.get_close_matches(name, known, n=1)
-    if not near:
-        near = [each for each in known if words.issuperset(each.split("_"))]
-    if near:
-        return f"did you mean {shown(near[0])}?"
-    return f"known are: {', '.join(known)}"
+    near += [each for each in known if words.issuperset(each.split("_"))]
+    return next(iter(near), None)
+
+
+def nearest(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
+    """Suggest a known name for an unknown one, as `did_you_mean` does, but if none is similar, name
+    only the nearest three."""
+    similar = _similar(name, known)
+    if similar:
+        return f"did you mean {shown(similar)}?"
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0)
+    return f"the nearest are {', '.join(map(shown, near))}"
 
 
 def wrong_type(value: Any, kind: Any, *, strict: bool = True) -> str | None:

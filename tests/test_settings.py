@@ -67,7 +67,7 @@ def test_a_switch_takes_the_spellings_of_every_framework(value):
             {"agent": "mybot", "policy_store": "x"},
             "unknown setting policy_store: did you mean store?",
         ),
-        ({"agent": "mybot", "colour": 1}, "unknown setting colour: known are: agent, store"),
+        ({"agent": "mybot", "colour": 1}, "unknown setting colour: the nearest are "),
         ({"agent": "mybot", "dialect": "rfc9310"}, "dialect 'rfc9310' is not known"),
         ({"agent": "mybot", "matching": "loose"}, "'loose'"),
         ({"agent": "mybot", "on_restricted": "maybe"}, "on_restricted"),

@@ -12,16 +12,20 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 import traceback
 from typing import Any, NamedTuple, NoReturn
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.options import name_variable
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 
 NAME = "robots-guard"
+COMPLETION = "_ROBOTS_GUARD_COMPLETE"  # the variable by which a shell asks for completions
 USAGE = 2  # the exit status for a mistake of the user
 BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
 INTERRUPTED = 130
@@ -93,6 +97,15 @@ class Commands(CommandGroup):
             return None
         return _load(cmd_name, entry)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands or options that begin with a text, without importing any command."""
+        found = [
+            CompletionItem(name, help=COMMANDS[name].summary)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list in --help without importing any command."""
         with formatter.section("Commands"):
@@ -134,6 +147,9 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run a command line and exit with its status."""
     _replace_closed_streams()
     _escape_unencodable_output()
+    completion = os.environ.get(COMPLETION)
+    if completion:
+        sys.exit(shell_complete(commands, {}, NAME, COMPLETION, completion))
     sys.exit(run(args))
 
 
@@ -208,10 +224,16 @@ def _invoke(args: list[str] | None) -> int:
 
 def _sentence(error: click.UsageError) -> str:
     """Return click's message on one line: for a missing choice it lists the values on separate lines."""
+    if isinstance(error, click.BadParameter):
+        name_variable(error)
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split()).replace(". Choose from:", ": choose from")
-    return message.rstrip(".")
+    return _SWITCH_VALUES.sub(": use true or false", message).rstrip(".")
+
+
+#: click's list of the values of a switch, whose first one is empty.
+_SWITCH_VALUES = re.compile(r"\. Recognized values: .*")
 
 
 def _fail(sentence: str) -> int:

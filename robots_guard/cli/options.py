@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from robots_guard.errors import SettingsError
 from robots_guard.settings import (
@@ -118,7 +119,7 @@ def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
     """Return the settings among a command's parameters. Raises SettingsError."""
     check_environment()
     given = {name: _text(name, values[name]) for name in NAMES if values.get(name) is not None}
-    return settings_of(defaults | given, "--{}")
+    return settings_of(defaults | given, _as_given)
 
 
 def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
@@ -129,7 +130,24 @@ def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
         for name in PROXY_NAMES
         if values.get(name) not in (None, ())
     }
-    return settings_of(given, "--{}", ProxySettings)
+    return settings_of(given, _as_given, ProxySettings)
+
+
+def _as_given(name: str) -> str:
+    """Return the name of a setting as the user wrote it: a variable of the environment, or an option."""
+    context = click.get_current_context(silent=True)
+    if context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
+        return _variable(name)
+    return f"--{name.replace('_', '-')}"
+
+
+def name_variable(error: click.BadParameter) -> None:
+    """Make click's error about a value from the environment name the variable, not the option."""
+    option, context = error.param, error.ctx
+    if not isinstance(option, click.Option) or context is None or option.name is None:
+        return
+    if context.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT:
+        error.param_hint = repr(option.envvar)
 
 
 def _text(name: str, value: Any) -> Any:

@@ -16,6 +16,7 @@ If several match an origin, only the most specific applies: its own, then the lo
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -198,9 +199,11 @@ def _fault(row: Any) -> str | None:
     for name in row:
         if name not in _KEYS:
             return f"{name!r} is not known: {did_you_mean(name, tuple(_KEYS))}"
-    for name, remedy in _REQUIRED.items():
-        if name not in row:
-            return f"{name} is missing: state {remedy}"
+    missing = [name for name in _REQUIRED if name not in row]
+    if missing:
+        remedies = ", ".join(_REQUIRED[name] for name in missing)
+        is_missing = "is missing" if len(missing) == 1 else "are missing"
+        return f"{', '.join(missing)} {is_missing}: state {remedies}"
     for name, value in row.items():
         if objection := wrong_type(value, _KEYS[name]):
             return f"{name} = {value!r} {objection}"
@@ -249,9 +252,18 @@ def expiry(expires: float) -> str:
     return f"{end:%Y-%m-%d %H:%M:%S} UTC"
 
 
+_AFTER_AUTHORITY = re.compile(r"[/?#]")
+
+
 def _place(entry: _Entry) -> Origin | str:
     if (entry.origin is None) == (entry.suffix is None):
         raise SettingsError("give either origin or suffix")
+    place = entry.origin or entry.suffix or ""
+    if _AFTER_AUTHORITY.search(place.rpartition("://")[2]):
+        raise SettingsError(
+            f"{place!r} has a path, but an override applies to whole sites:"
+            " write an origin as https://host, a suffix as host"
+        )
     try:
         if entry.origin is not None:
             return origin_of(entry.origin)

@@ -6,6 +6,7 @@ more exist only here. An invalid or unknown setting raises SettingsError; none i
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Literal, NamedTuple
 
@@ -58,6 +59,11 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
     values.setdefault("hold_max", HOLD_MAX)
     if not values.get("agent"):
         values["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
+    if not values["agent"] and (ignored := os.environ.get(f"{PREFIX}AGENT")):
+        raise SettingsError(
+            f"{PREFIX}AGENT is set in the environment only, which Scrapy does not read: write"
+            f" {PREFIX}AGENT = {ignored!r} into settings.py, or give -s {PREFIX}AGENT={ignored}"
+        )
     return ScrapyOptions(
         settings=settings_of(values, spelling=PREFIX + "{}"),
         meta_bypass=_meta_bypass(settings.get(META_BYPASS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ WRONG = [
     (["check", "//a.test/x"], "begin with http:// or https://"),
     (
         ["check", "--agent", "my bot", "https://a.test/"],
-        "--agent 'my bot' is not a product token: use letters",
+        "--agent 'my bot' is not a product token: RFC 9309 section 2.2.1 does not allow a space in it;",
     ),
     (["check", "--agent", "", "https://a.test/"], "--agent is not set"),
     (
@@ -348,3 +349,76 @@ def test_broken_pipe_is_no_error(variables, tmp_path):
     child.stderr.close()
 
     assert (child.wait(60), err) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        (
+            "AGENT",
+            "bot2",
+            "ROBOTS_GUARD_AGENT 'bot2' is not a product token: RFC 9309",
+        ),
+        ("DIALECT", "nope", "ROBOTS_GUARD_DIALECT 'nope' is not known"),
+        ("MAX_DEFER", "soon", "ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"),
+        (
+            "REPORT_ONLY",
+            "maybe",
+            "'ROBOTS_GUARD_REPORT_ONLY': 'maybe' is not a valid boolean: use true or false (see",
+        ),
+        ("COLOUR", "red", "unknown setting ROBOTS_GUARD_COLOUR: the nearest are ROBOTS_GUARD_"),
+    ],
+)
+def test_wrong_value_in_the_environment_names_its_variable(here, variables, name, value, sentence):
+    variables.setenv(f"ROBOTS_GUARD_{name}", value)
+    status, out, err = here("check", "https://a.test/")
+
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert "--" not in err.replace("--help", "")
+    assert len(err) < 400
+
+
+def test_option_overrides_the_environment_in_messages_too(here, variables):
+    variables.setenv("ROBOTS_GUARD_MAX_DEFER", "soon")
+
+    assert (
+        "--max-defer 'late' is not" in here("check", "--max-defer", "late", "https://a.test/").err
+    )
+
+
+# -- completion -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["pol"], ["policy"]),
+        (["audit", "qu"], ["query"]),
+        (["check", "--audit-l"], ["--audit-log"]),
+        (["audit", "query", "--reason", "disal"], ["disallowed"]),
+    ],
+    ids=str,
+)
+def test_bash_completes_commands_and_options(variables, words, completed):
+    line = " ".join(["robots-guard", *words])
+    script = (
+        'eval "$(_ROBOTS_GUARD_COMPLETE=bash_source robots-guard)";'
+        f" COMP_WORDS=({line}); COMP_CWORD={len(words)}; _robots_guard_completion robots-guard;"
+        ' printf "%s\n" "${COMPREPLY[@]}"'
+    )
+    variables.setenv("PATH", f"{Path(COMMAND).parent}:{os.environ['PATH']}")
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout.splitlines() == completed, done.stderr
+
+
+def test_completion_of_commands_imports_none_of_them(here):
+    context = cli.commands.make_context("robots-guard", [], resilient_parsing=True)
+    before = set(sys.modules)
+    found = [each.value for each in cli.commands.shell_complete(context, "")]
+
+    assert found == sorted(cli.COMMANDS)
+    assert set(sys.modules) - before <= {"click.shell_completion"}

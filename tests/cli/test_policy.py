@@ -231,7 +231,8 @@ def test_show_of_an_unknown_origin(here, stored):
     assert (status, out, err) == (
         1,
         "",
-        "robots-guard: no policy is stored for https://nowhere.test\n",
+        "robots-guard: no policy is stored for https://nowhere.test: fetch it with"
+        " robots-guard policy refresh --agent NAME https://nowhere.test, or name another --store\n",
     )
 
 
@@ -567,3 +568,17 @@ def test_purge_without_any_audit_log(here, variables, tmp_path):
         "",
         "robots-guard: 0 documents removed, 0 kept for the audit log\n",
     )
+
+
+# -- a store that is not there --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", [["forget", "https://a.test"], ["forget", "--all"], ["purge"]], ids=str
+)
+def test_command_that_removes_creates_no_store(here, tmp_path, command):
+    status, out, err = here("policy", *command, "--store", f"sqlite:///{tmp_path}/typo/p.sqlite")
+
+    assert (status, out) == (2, "")
+    assert f"'{tmp_path}/typo/p.sqlite' does not exist" in err
+    assert not (tmp_path / "typo").exists()

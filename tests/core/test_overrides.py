@@ -168,6 +168,13 @@ def test_an_expired_override_gives_way_to_the_next():
             {"max_delay": '"1"'},
             "max_delay = '1' is not a number of seconds: write one such as 30 or 0.5",
         ),
+        (
+            {"id": None, "owner": None},
+            "id, owner are missing: state a name for this override, who is responsible for it",
+        ),
+        ({"origin": '"https://a.test:8000/path"'}, "'https://a.test:8000/path' has a path"),
+        ({"origin": '"https://a.test:8x"'}, "'8x' is not a port number"),
+        ({"origin": None, "suffix": '"a.test/path"'}, "'a.test/path' has a path"),
         ({"origin": None}, "either origin or suffix"),
         ({"suffix": '"a.test"'}, "either origin or suffix"),
         ({"origin": '"a.test"'}, "write an origin as https://host"),

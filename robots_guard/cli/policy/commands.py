@@ -110,6 +110,15 @@ def opened(
         policies.close()
 
 
+def open_existing(url: str) -> SharedStore | None:
+    """Open the store for writing. Raises SettingsError if it does not exist: what removes something
+    from a store does not create one."""
+    existing = look_at(url)
+    if existing is not None:
+        existing.close()
+    return open_store(url)
+
+
 # -- showing --------------------------------------------------------------------------------------------------
 
 
@@ -145,7 +154,11 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
     with opened(store, look_at) as policies:
         found = policies.get(origin)
     if found is None:
-        click.echo(f"robots-guard: no policy is stored for {origin}", err=True)
+        click.echo(
+            f"robots-guard: no policy is stored for {origin}: fetch it with"
+            f" robots-guard policy refresh --agent NAME {origin}, or name another --store",
+            err=True,
+        )
         return NOT_STORED
     if raw:
         sys.stdout.buffer.write(found.document.body if found.document else b"")
@@ -269,7 +282,7 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
     """
     if bool(urls) == everything:
         raise click.UsageError("give either the origins to forget or --all")
-    with opened(store) as policies:
+    with opened(store, open_existing) as policies:
         origins = sorted(set(policies.origins())) if everything else [_origin(url) for url in urls]
         removed = [policies.forget(origin) for origin in with_progress(origins, "forgetting")]
     for origin, was_stored in zip(origins, removed, strict=True):
@@ -291,7 +304,7 @@ def purge(audit_log: str | None, store: str | None) -> None:
     Documents that the audit log refers to count as used now, so that recorded verdicts can be replayed. Run this
     daily for large crawls.
     """
-    with opened(store) as policies:
+    with opened(store, open_existing) as policies:
         referenced = _referenced_documents(audit_log)
         removed = policies.purge(CLOCKS.now(), referenced)
     click.echo(

@@ -7,6 +7,10 @@ import textwrap
 
 import pytest
 from integrations.scrapy.crawl import EPOLL, MODES, QUIET, crawl, run_python
+from scrapy.settings import Settings
+
+from robots_guard.errors import SettingsError
+from robots_guard.scrapy.options import options_of
 
 ADDON = {"robots_guard.scrapy.Addon": 500}
 MISUSES = {
@@ -177,3 +181,11 @@ def test_a_missing_agent_is_an_error_under_a_programs_own_reactor(net, tmp_path,
     assert "ROBOTS_GUARD_AGENT is not set" in child.stdout + child.stderr
     assert child.returncode == 1 or "ERRBACK robots_guard: " in child.stdout
     assert "Traceback" not in child.stderr
+
+
+def test_agent_in_the_environment_is_not_ignored_silently(monkeypatch):
+    monkeypatch.setenv("ROBOTS_GUARD_AGENT", "mybot")
+
+    with pytest.raises(SettingsError, match="ROBOTS_GUARD_AGENT is set in the environment only"):
+        options_of(Settings())
+    assert options_of(Settings({"ROBOTS_GUARD_AGENT": "other"})).settings.agent == "other"
