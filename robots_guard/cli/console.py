@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import click
 
+from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import address, settings_from, settings_options
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.settings import Settings
@@ -21,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]")
 DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read without --agent
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @settings_options
 @click.option(
     "--listen",

@@ -17,6 +17,7 @@ import click
 from robots_guard.audit.record import shown_url
 from robots_guard.cli.ask.answers import LARGEST, guard_of
 from robots_guard.cli.ask.header_file import read_header_file
+from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import fetch_options, settings_from
 from robots_guard.cli.terminal import print_lines, safe, write_json, write_line
 from robots_guard.core.policy import Policy
@@ -58,7 +59,7 @@ class LintReport(NamedTuple):
     found: Sequence[Finding]
 
 
-@click.command("lint")
+@click.command("lint", cls=SectionedCommand)
 @click.argument("place", metavar="[FILE|URL|-]", required=False)
 @click.option(
     "--headers",

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from robots_guard.cli.group import SettingOption
 from robots_guard.errors import SettingsError
 from robots_guard.settings import (
     NAMES,
@@ -84,6 +86,38 @@ def overrides_option(command: F) -> F:
     return _option("overrides")(command)
 
 
+#: The sections of the help, and the settings in each; `*` stands for any text.
+SECTIONS = {
+    "Crawler": ("agent", "agent_from", "agents", "deny_if_any", "*user_agent"),
+    "Store": ("store",),
+    "Audit log": ("audit*", "evidence*"),
+    "Verdicts": (
+        "dialect",
+        "matching",
+        "on_re*",
+        "on_unr*",
+        "overrides",
+        "report_only",
+        "max_defer",
+    ),
+    "Delays": ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max"),
+    "Fetching robots.txt": ("fetch*", "*_timeout", "allow_private"),
+    "Use of content": (
+        *("purpose*", "signals", "page_dialect", "content_use", "*_covers", "noindex_action"),
+        *("on_unknown", "scan_limit"),
+    ),
+}
+OTHER = "Other settings"
+
+
+def _section(name: str) -> str:
+    """Return the section of the help in which a setting is listed."""
+    for title, patterns in SECTIONS.items():
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            return title
+    return OTHER
+
+
 def _option(name: str) -> Callable[[F], F]:
     setting = SETTINGS[name]
     flag = f"--{name.replace('_', '-')}"
@@ -91,11 +125,19 @@ def _option(name: str) -> Callable[[F], F]:
     help_text = setting.summary + (" May be repeated." if repeats else "") + _default_note(setting)
     if setting.is_switch:
         return click.option(
-            f"{flag}/--no-{flag[2:]}", name, envvar=_variable(name), default=None, help=help_text
+            f"{flag}/--no-{flag[2:]}",
+            name,
+            cls=SettingOption,
+            section=_section(name),
+            envvar=_variable(name),
+            default=None,
+            help=help_text,
         )
     return click.option(
         flag,
         name,
+        cls=SettingOption,
+        section=_section(name),
         envvar=_variable(name),
         metavar=name.upper(),
         multiple=repeats,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import address, proxy_options, proxy_settings_from
 from robots_guard.settings import REPORT_ONLY, Settings
 from robots_guard.stores import shown
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 LISTEN = "127.0.0.1:8080"
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @proxy_options
 @click.option(
     "--listen",

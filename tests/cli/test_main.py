@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -422,3 +423,22 @@ def test_completion_of_commands_imports_none_of_them(here):
 
     assert found == sorted(cli.COMMANDS)
     assert set(sys.modules) - before <= {"click.shell_completion"}
+
+
+def test_help_lists_settings_in_sections(here):
+    from robots_guard.cli.options import OTHER, SECTIONS
+    from robots_guard.cli.proxy import proxy
+    from robots_guard.settings import PROXY_NAMES
+
+    shown = here("proxy", "--help").out
+    titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    sections = {
+        option.name: option.section for option in proxy.params if option.name in PROXY_NAMES
+    }
+
+    assert sorted(titles) == sorted(["Options", *SECTIONS, OTHER, "Commands"])
+    assert set(sections) == set(PROXY_NAMES)
+    assert sections["audit_log"] == "Audit log"
+    assert sections["purpose_tokens"] == "Use of content"
+    assert titles.index("Options") < titles.index("Crawler")
+    assert shown.index("--listen") < shown.index("--agent ")

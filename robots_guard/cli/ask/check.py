@@ -20,6 +20,7 @@ from robots_guard.cli.ask.answers import (
     guard_of,
     record_of_answer,
 )
+from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, write_line
@@ -38,7 +39,7 @@ COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("urls", nargs=-1, metavar="URL...")
 @click.option(
     "--robots",

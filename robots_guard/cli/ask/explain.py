@@ -35,6 +35,7 @@ from robots_guard.cli.ask.answers import (
 )
 from robots_guard.cli.ask.header_file import read_header_file
 from robots_guard.cli.ask.judged_page import GivenPage, JudgedPage, judge_page
+from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core import explanation
@@ -51,7 +52,7 @@ from robots_guard.text import line_numbers
 OTHERS = 10  # further matching rules shown
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("url")
 @click.option(
     "--robots",

@@ -24,7 +24,7 @@ from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_data
 from robots_guard.cli.ask.answers import guard_of
-from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.group import CommandGroup, SectionedCommand
 from robots_guard.cli.options import (
     audit_log_option,
     check_environment,
@@ -187,7 +187,7 @@ def _lines(found: Policy) -> list[bytes]:
 # -- refreshing and removing ----------------------------------------------------------------------------------
 
 
-@policy.command()
+@policy.command(cls=SectionedCommand)
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option(
     "--from",
