@@ -60,6 +60,7 @@ LONGEST_USER_AGENT = 256
 LONGEST_NAME = 128
 LONGEST_REASON = 512
 LONGEST_EVIDENCE = 24 * 1024  # bytes in a line
+LONGEST_FILE = 32 * 1024  # bytes in a line
 LONGEST_ESCAPE = 12  # bytes of one character in a line
 SHORT_TEXT = 60  # bytes in a line of a text that is evidence beyond LONGEST_EVIDENCE
 
@@ -288,6 +289,7 @@ class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
     source: str
     count: int  # in force
     sha256: str = ""  # of the file as it was read
+    text: str | None = None  # of the file, unless it is longer than LONGEST_FILE
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -596,6 +598,7 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
                 source=cut(event.source),
                 count=event.count,
                 sha256=event.sha256,
+                text=event.text if _length(event.text) <= LONGEST_FILE else None,
                 problems=[privacy.text(problem) for problem in event.problems[:20]],
             )
         case HoldChanged():

@@ -42,13 +42,14 @@ class FailedOpen(msgspec.Struct, frozen=True, kw_only=True):
 class OverridesLoaded(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's overrides were read: how many are in force, and what is wrong with the rest.
 
-    `sha256` is the digest of the file.
+    `sha256` is the digest of the file, and `text` its content.
     """
 
     at: float
     source: str
     count: int
     sha256: str = ""
+    text: str = ""
     problems: tuple[str, ...] = ()
 
 

@@ -84,12 +84,13 @@ class Fault(NamedTuple):
 
 
 class Overrides(NamedTuple):
-    """All overrides of a file. `sha256` is the digest of the file."""
+    """All overrides of a file. `sha256` is the digest of the file, and `text` its content."""
 
     entries: tuple[Override, ...] = ()
     faults: tuple[Fault, ...] = ()
     by_place: Mapping[Origin | str, Override] = {}
     sha256: str = ""
+    text: str = ""
 
     def expired(self, now: float) -> tuple[Fault, ...]:
         """The overrides that have expired at `now`."""

@@ -89,6 +89,7 @@ class OverridesFile:
             source=str(self._path),
             count=len(self._overrides.entries) - len(expired),
             sha256=self._overrides.sha256,
+            text=self._overrides.text,
             problems=tuple(f"{which}: {why}" for which, why in ineffective),
         )
         self._counters.note(loaded)
@@ -102,7 +103,8 @@ def read(path: Path, base: Terms) -> Overrides:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise SettingsError(f"more than {MAX_BYTES} bytes")
-        return parse(content.decode(), base)._replace(sha256=hashlib.sha256(content).hexdigest())
+        text, digest = content.decode(), hashlib.sha256(content).hexdigest()
+        return parse(text, base)._replace(sha256=digest, text=text)
     except (OSError, ValueError, SettingsError, RecursionError) as error:
         why = str(error)
         if isinstance(error, OSError) and error.strerror:
