@@ -1,9 +1,11 @@
-"""The cost of the audit log: records compared with bare writes, queries over many records, and
-killed writers.
+"""The cost of the audit log: records compared with bare writes, the levels of `audit`, queries over
+many records, and killed writers.
 
-    python benchmarks/audit_log.py [write] [query] [kill] [--records 10000000] [--kills 500] [--at DIRECTORY]
+    python benchmarks/audit_log.py [write] [levels] [query] [kill] [--records 10000000] [--kills 500] [--at DIRECTORY]
 
-`write` interleaves its measurements in one run, so only the ratios are reliable. `query` generates
+`write` and `levels` interleave their measurements in one run, so only the ratios are reliable.
+`levels` measures permitted requests: the time of `Guard.peek`, and the size of the log of a crawl
+of 20 origins, one request a second to each for ten minutes. `query` generates
 records of about 650 bytes. `kill` starts writers, kills them under load, and counts the
 acknowledged records.
 """
@@ -11,6 +13,7 @@ acknowledged records.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shutil
 import statistics
@@ -20,10 +23,11 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from audit.decisions import AT, audit_log_in, decision, policy
+from audit.decisions import AT, PASS, audit_log_in, decision, policy
 from audit.killed import kill_one
 
 from robots_guard.audit.compaction import compact
@@ -31,6 +35,13 @@ from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Writer, moment, record_of
 from robots_guard.audit.segments import JSONL, stem_of
+from robots_guard.core.access import Fetched, Get
+from robots_guard.core.events import FetchMade
+from robots_guard.core.verdict import Question
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.origin import origin_of
+from robots_guard.settings import Settings, open_guard
 
 ROUNDS, LINES = 15, 20_000
 FIRST_PAGE = 50
@@ -40,12 +51,14 @@ PER_FILE = 400_000
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def per_line(work: Callable[[int], object]) -> float:
+def per_line(
+    work: Callable[[int], object], clock: Callable[[], int] = time.perf_counter_ns
+) -> float:
     """Return the microseconds per call."""
-    began = time.perf_counter_ns()
+    began = clock()
     for number in range(LINES):
         work(number)
-    return (time.perf_counter_ns() - began) / 1000 / LINES
+    return (clock() - began) / 1000 / LINES
 
 
 def write(place: Path) -> None:
@@ -103,6 +116,87 @@ def _synced(count: int, work: Callable[[int], object]) -> float:
     for number in range(count):
         work(number)
     return (time.perf_counter_ns() - began) / 1000 / count
+
+
+# -- the levels of `audit` -------------------------------------------------------------------------
+
+ORIGINS, MINUTES = 20, 10
+#: The levels, and one of their steps: settings by the name in the table.
+STEPS: dict[str, dict[str, Any]] = {
+    "refusals": {"audit": "refusals"},
+    "summary": {"audit": "summary"},
+    "all": {"audit": "all"},
+    "all, chained": {"audit": "all", "audit_chain": "sha256"},
+    "evidence": {"audit": "evidence"},
+}
+
+
+def levels(place: Path) -> None:
+    """Print a table of the levels, as in docs/audit.md."""
+    spent = asyncio.run(_peek_all(place / "peek"))
+    print("| `audit` | bytes a request | us a request | more than `refusals` |")
+    print("|---|---|---|---|")
+    least = spent["refusals"]
+    for name, settings in STEPS.items():
+        size = _size_of_crawl(place / "crawl" / name, settings)
+        print(f"| {name} | {size:.0f} | {spent[name]:.1f} | {spent[name] - least:.1f} |")
+
+
+async def _peek_all(place: Path) -> dict[str, float]:
+    """The median of the microseconds of CPU of a permitted request, by level, with its policy in
+    memory."""
+    origins = [origin_of(f"https://www.example-{number}.com") for number in range(ORIGINS)]
+    answer = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
+    fetcher = ScriptedFetcher({origin.robots_url: answer for origin in origins})
+    asked = [Question(origin=each, target="/open/page", agent="mybot") for each in origins]
+    guards = {}
+    for name, settings in STEPS.items():
+        made = Settings(agent="mybot", store="memory:", audit_log=str(place / name), **settings)
+        guards[name] = open_guard(
+            made, component="scrapy", runtime=AsyncioRuntime(), fetcher=fetcher
+        )
+        for question in asked:
+            await guards[name].check(question)
+    spent: dict[str, list[float]] = {name: [] for name in STEPS}
+    for _ in range(ROUNDS):
+        for name, guard in guards.items():
+            peek = guard.peek
+            work = lambda number, peek=peek: peek(asked[number % ORIGINS])  # noqa: E731
+            spent[name].append(per_line(work, time.process_time_ns))
+    for guard in guards.values():
+        guard.close()
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def _size_of_crawl(place: Path, settings: dict[str, Any]) -> float:
+    """The bytes of the log and its evidence for each request of a crawl."""
+    made = Settings(agent="mybot", **settings)
+    options, writing = made.log_options("scrapy"), made.writing("scrapy")
+    audit_log = audit_log_in(
+        place,
+        component="scrapy",
+        chain=writing.chain,
+        settings=writing.settings,
+        passes=options.passes,
+        summary=options.summary,
+        warc=options.warc,
+    )
+    policies = [policy(f"https://www.example-{number}.com/") for number in range(ORIGINS)]
+    for each in policies:
+        assert each.document is not None
+        outcome = Fetched(status=200, body=each.document.body, tls_verified=True)
+        get = Get(url=each.origin.robots_url)
+        fetched = FetchMade(
+            at=AT, origin=each.origin, get=get, outcome=outcome, via="scrapy", elapsed=0.1
+        )
+        audit_log.note(fetched)
+    for second in range(60 * MINUTES):
+        for each in policies:
+            url = f"{each.origin}/open/page-{second}"
+            audit_log.write(decision(url, PASS, at=AT + second, component="scrapy", policy=each))
+    audit_log.close()
+    size = sum(path.stat().st_size for path in place.iterdir())
+    return size / (60 * MINUTES * ORIGINS)
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -214,7 +308,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="*", choices=["write", "query", "kill"], default="write")
+    parser.add_argument(
+        "what", nargs="*", choices=["write", "levels", "query", "kill"], default="write"
+    )
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--at", type=Path, help="a directory on the disk to measure")
@@ -223,6 +319,8 @@ def main() -> None:
         place = Path(directory)
         if "write" in chosen.what:
             write(place)
+        if "levels" in chosen.what:
+            levels(place)
         if "query" in chosen.what:
             query(place, chosen.records)
         if "kill" in chosen.what:

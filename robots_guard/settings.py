@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 import platformdirs
@@ -57,6 +57,8 @@ def _objection_to_token(token: str) -> str:
 
 #: The only components that release what they cannot record: their own operator uses them.
 _RELEASE_UNRECORDED = frozenset((Component.CLI, Component.CONSOLE, Component.SCRAPY))
+#: The components whose PASSes are not counted, because no request follows them.
+UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
@@ -85,6 +87,24 @@ def default_store() -> str:
 def default_audit_log() -> str:
     """Return the default directory of the audit log."""
     return str(platformdirs.user_state_path("robots_guard") / "audit_log")
+
+
+class Recording(NamedTuple):
+    """What is recorded, by the settings of the same names."""
+
+    audit_passes: str
+    audit_chain: str
+    evidence: str
+
+
+AUTO: Final = "auto"  # the value of a setting that `audit` decides
+#: What each level of `audit` records.
+LEVELS = {
+    "refusals": Recording("none", "none", "none"),
+    "summary": Recording("summary", "none", "none"),
+    "all": Recording("all", "none", "none"),
+    "evidence": Recording("all", "sha256", "warc"),
+}
 
 
 class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,14 +145,26 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"default": "in the user's state directory"},
         ),
     ] = msgspec.field(default_factory=default_audit_log)
+    audit: Annotated[
+        Literal["refusals", "summary", "all", "evidence"],
+        Meta(
+            description="How much is recorded: `refusals`, `summary`, `all` or `evidence`. Every"
+            " level has each DROP and DEFER, each PASS that is due to a relaxation or an exemption,"
+            " and each fetch of a robots.txt. `summary` also counts the other PASSes: per minute"
+            " one record for each origin, agent, reason and robots.txt. `all` has each PASS."
+            " `evidence` is `all` with `audit_chain = sha256` and `evidence = warc`, and needs the"
+            " extra `[audit]`. See [audit.md](audit.md#what-is-recorded) for what each level can"
+            " prove, and what it costs."
+        ),
+    ] = "summary"
     audit_passes: Annotated[
         str,
         Meta(
-            description="Which ordinary PASSes are recorded: `none`, `sample:N` (one of N) or"
-            " `all`. A PASS that is due to a relaxation or an exemption is always recorded, and so"
-            " are DROP and DEFER."
+            description="Which ordinary PASSes are recorded: `none`, `summary` (only their number),"
+            " `sample:N` (one of N), `all`, or `auto`: as `audit` says. A PASS that is due to a"
+            " relaxation or an exemption is always recorded, and so are DROP and DEFER."
         ),
-    ] = "none"
+    ] = AUTO
     audit_required: Annotated[
         Literal["proxy", "always", "never"],
         Meta(
@@ -183,13 +215,13 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = ""
     audit_chain: Annotated[
-        Literal["none", "sha256"],
+        Literal["auto", "none", "sha256"],
         Meta(
-            description="How each writer's lines are chained: `none` or `sha256`. With `sha256`,"
-            " `robots-guard audit verify` finds edits. See [audit.md](audit.md) for what it cannot"
-            " prove."
+            description="How each writer's lines are chained: `none`, `sha256`, or `auto`: as"
+            " `audit` says. With `sha256`, `robots-guard audit verify` finds edits. See"
+            " [audit.md](audit.md) for what it cannot prove."
         ),
-    ] = "none"
+    ] = AUTO
     audit_checkpoint_seconds: Annotated[
         float,
         Meta(
@@ -232,12 +264,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 0
     evidence: Annotated[
-        Literal["none", "warc"],
+        Literal["auto", "none", "warc"],
         Meta(
-            description="How each fetch of a robots.txt is kept as evidence: `none` or `warc`."
-            " WARC records lie beside the audit log (extra `[audit]`)."
+            description="How each fetch of a robots.txt is kept as evidence: `none`, `warc`, or"
+            " `auto`: as `audit` says. WARC records lie beside the audit log (extra `[audit]`)."
         ),
-    ] = "none"
+    ] = AUTO
     report_only: Annotated[
         bool,
         Meta(
@@ -332,7 +364,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 " '-' and '_' only, such as 'mybot' (the name after User-agent: in a robots.txt)"
             )
         super().__post_init__()
-        passes_of(self.audit_passes)
+        if self.audit_signing_key and self.audit_chain == "none":
+            raise SettingsError(
+                "audit_signing_key signs the chain, which audit_chain = none turns off: leave out one of them"
+            )
+        if self.audit_passes != AUTO:
+            passes_of(self.audit_passes)
         if "PRIVATE KEY" in self.audit_signing_key or "\n" in self.audit_signing_key:
             # the value is not quoted, and would be recorded
             raise SettingsError(
@@ -363,18 +400,39 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             total=self.fetch_timeout,
         )
 
+    def recording(self, component: str) -> Recording:
+        """Return what an integration records: each single setting if it is given, and otherwise
+        what `audit` says.
+
+        The command line and the console make no requests for pages, so that they count no PASSes.
+        """
+        level = LEVELS[self.audit]
+        if self.audit_signing_key:  # what it signs is the chain
+            level = level._replace(audit_chain="sha256")
+        recording = Recording(
+            audit_passes=level.audit_passes if self.audit_passes == AUTO else self.audit_passes,
+            audit_chain=level.audit_chain if self.audit_chain == AUTO else self.audit_chain,
+            evidence=level.evidence if self.evidence == AUTO else self.evidence,
+        )
+        if recording.audit_passes == "summary" and component in UNCOUNTED:
+            return recording._replace(audit_passes="none")
+        return recording
+
     def log_options(self, component: str) -> LogOptions:
         """Return what an integration records under these settings, and for how long.
 
         Short-lived commands remove nothing. Raises SettingsError.
         """
         bounds = Retention(days=self.audit_retention_days, size=self.audit_retention_bytes)
+        recording = self.recording(component)
         return LogOptions(
-            passes=passes_of(self.audit_passes),
+            passes=passes_of(recording.audit_passes),
+            summary=recording.audit_passes == "summary",
+            writes_idle=True,
             aggregate=self.audit_aggregate,
             privacy=self.privacy,
             retention=None if component == Component.CLI else bounds,
-            warc=self.evidence == "warc",
+            warc=recording.evidence == "warc",
         )
 
     @property
@@ -383,10 +441,13 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Privacy(query=self.audit_query, client=self.audit_client)
 
     def writing(self, component: str) -> WriterOptions:
-        """Return how an integration's audit log is written under these settings.
+        """Return how an integration's audit log is written under these settings. Its `start`
+        records have the settings in effect.
 
         Reads the signing key. Raises SettingsError if it cannot be used.
         """
+        recording = self.recording(component)
+        given = {name: DEFAULT.text(str(getattr(self, name))) for name in NAMES}
         signer = None
         if self.audit_signing_key:
             signer = read_signer(Path(self.audit_signing_key).expanduser())
@@ -394,11 +455,11 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             component=str(component),
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
-            chain=self.audit_chain == "sha256" or signer is not None,
+            chain=recording.audit_chain == "sha256",
             checkpoint_seconds=self.audit_checkpoint_seconds,
             signer=signer,
             rotate_bytes=self.audit_rotate_bytes,
-            settings={name: DEFAULT.text(str(getattr(self, name))) for name in NAMES},
+            settings=given | recording._asdict(),
         )
 
     def requires_audit(self, component: str) -> bool:

@@ -121,7 +121,7 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         (
             "audit_passes",
             "perhaps",
-            "--audit-passes 'perhaps' is not known: use none, all or sample:N, such as sample:100",
+            "--audit-passes 'perhaps' is not known: use none, summary, all or sample:N, such as sample:100",
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
         ("audit_rotate_bytes", "1", "--audit-rotate-bytes '1' is out of range: use 65536 or more"),

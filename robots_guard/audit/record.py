@@ -222,6 +222,19 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
     override_expires: str | None = None
 
 
+class Passes(Entry, frozen=True, kw_only=True, tag="passes"):
+    """A count of requests that passed, and are not recorded one by one."""
+
+    agent: str
+    origin: str
+    action: str
+    reason: str
+    sha256: str | None = None  # of the robots.txt that was applied
+    count: int
+    since: str | None
+    until: str | None
+
+
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     """One hop of fetching a robots.txt or tdmrep.json."""
 
@@ -315,6 +328,7 @@ AnyRecord = (
     Record
     | SignalsRecord
     | Repeats
+    | Passes
     | Fetch
     | Start
     | Stop

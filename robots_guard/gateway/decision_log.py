@@ -15,7 +15,8 @@ import msgspec
 
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.sentence import sentence_of
-from robots_guard.audit.write.repeats import RepeatCounter, Run
+from robots_guard.audit.write.repeats import repeat_key
+from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.core.verdict import Action, Decision
 
 #: The logger of these lines; a program shows it apart from its own messages.
@@ -37,7 +38,7 @@ class DecisionLog:
         self._privacy = privacy
         if privacy.query == "hash":
             self._privacy = msgspec.structs.replace(privacy, query="drop")
-        self._repeats = RepeatCounter(WINDOW)
+        self._repeats: RunCounter[Decision] = RunCounter(WINDOW)
         self._began: float | None = None  # of the window that bounds the first lines
         self._lines = 0
         self._beyond = 0
@@ -47,7 +48,8 @@ class DecisionLog:
         if not self._is_logged(decision):
             return
         self.end_windows(decision.at)
-        if self._repeats.counts(decision, 1):
+        key = repeat_key(decision)
+        if self._repeats.count(key, decision.at):
             return
         if self._began is None:
             self._began = decision.at
@@ -55,7 +57,7 @@ class DecisionLog:
             self._beyond += 1
             return
         self._lines += 1
-        self._repeats.begin(decision)
+        self._repeats.begin(key, decision.at, decision)
         log.info("%s", sentence_of(decision, self._privacy))
 
     def end_windows(self, now: float) -> None:
@@ -82,10 +84,10 @@ class DecisionLog:
         while (run := self._repeats.next_ended(0.0)) is not None:
             log.info("%s", self._count_of(run))
 
-    def _count_of(self, run: Run) -> str:
-        seconds = max(0.0, run.last - run.first.at)
+    def _count_of(self, run: Run[Decision]) -> str:
+        seconds = max(0.0, run.until - run.since)
         return (
-            f"{run.count} more within {seconds:.0f} s like: {sentence_of(run.first, self._privacy)}"
+            f"{run.count} more within {seconds:.0f} s like: {sentence_of(run.like, self._privacy)}"
         )
 
     def _log_beyond(self) -> None:

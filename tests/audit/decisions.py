@@ -86,6 +86,7 @@ def audit_log_in(
     now=None,
     monotonic=None,
     files=None,
+    settings=None,
     **log_options,
 ):
     """An audit log without housekeeping, unless `retention` is given.
@@ -104,7 +105,7 @@ def audit_log_in(
         checkpoint_seconds=checkpoint_seconds,
         signer=signer,
         rotate_bytes=rotate_bytes,
-        settings={"agent": "mybot"},
+        settings={"agent": "mybot"} | (settings or {}),
     )
     more = {} if files is None else {"files": files}
     audit_log = _AuditLog(directory, clocks, LogOptions(**log_options), writing, **more)

@@ -40,6 +40,7 @@ KINDS = (
     "decision",
     "signals",
     "repeats",
+    "passes",
     "fetch",
     "start",
     "stop",

@@ -1,7 +1,7 @@
 """The figures on the decisions in an audit log, for the report and for the overview of the console.
 
 Invariant: a record counts as the number of decisions that it stands for: a sampled one as many as
-were sampled, a record of repeats as many as it counts.
+were sampled, a record of repeats or passes as many as it counts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import DECISIONS, Search, conditions
 from robots_guard.audit.show.chart import ChartBar
+from robots_guard.core.component import Component
 
 TOP = 15  # rows of a table
 SOON = 30  # days before its expiry from which an override is marked
@@ -27,11 +28,13 @@ _ACTIONS = ("drop", "defer", "pass")
 _COUNTED = """
     SELECT kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until,
            failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
-           CASE WHEN time BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN time END AS time,
+           CASE WHEN {time} BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN {time} END AS time,
            greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) WHEN 'signals' THEN 1
                     ELSE count END, 0) AS n
-    FROM records WHERE {where} AND (kind IN ('repeats', 'fail-open') OR {decisions})
+    FROM records WHERE {where} AND (kind IN ('repeats', 'passes', 'fail-open') OR {decisions})
 """
+# A record of passes is written up to minutes after the last of them.
+_TIME = "CASE kind WHEN 'passes' THEN TRY_CAST(until AS TIMESTAMP) ELSE time END"
 # One row for each decision, use and signal that denies the use.
 _DENIALS = """
     SELECT DISTINCT id, origin, reason, action, would, item->>'signal' AS signal,
@@ -39,6 +42,9 @@ _DENIALS = """
     FROM (SELECT id, origin, reason, action, would, unnest(from_json(evidence, '["JSON"]')) AS item
           FROM records WHERE evidence IS NOT NULL AND {where})
 """
+_NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
+# An exempted request passed by its override, whatever `would` says.
+_REPORTED = "(would IS NOT NULL AND reason <> 'bypassed')"
 _DECISIONS = "counted WHERE kind <> 'fail-open'"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as DuckDB returns times)
 
@@ -103,9 +109,7 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
     first, last = decisions.period()
     if since:
         first, last = _naive(since), _naive(until)
-    ((would,),) = decisions.rows(
-        f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND would IS NOT NULL"
-    )
+    ((would,),) = decisions.rows(f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND {_REPORTED}")
     return Overview(
         timeline=decisions.timeline(first, last),
         origins=decisions.origins(),
@@ -115,6 +119,30 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
         signals=decisions.signals(),
         would=would,
     )
+
+
+def passes_recorded(search: Search, since: str | None = None) -> str:
+    """Return how integrations recorded ordinary PASSes, from the day of `since` on: `none`,
+    `summary`, `sampled` or `all`; `mixed` if they differed.
+
+    The command line and the console are not considered: no request follows their PASSes.
+    """
+    values = [(since or "")[:10], [*_NO_INTEGRATIONS]]
+    found = search.rows(
+        "SELECT DISTINCT settings->>'audit_passes' FROM records"
+        " WHERE kind = 'start' AND \"at\" >= ? AND NOT list_contains(?, component)",
+        values,
+    )
+    levels = {_level(passes) for (passes,) in found}
+    if len(levels) > 1:
+        return "mixed"
+    return levels.pop() if levels else "none"
+
+
+def _level(passes: str | None) -> str:
+    if passes is not None and passes.startswith("sample:"):
+        return "sampled"
+    return passes if passes in ("summary", "all") else "none"
 
 
 class Decisions:
@@ -128,8 +156,8 @@ class Decisions:
         self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False
     ) -> None:
         where, values = conditions(msgspec.structs.replace(wanted, kind=None))
-        action = "coalesce(would, action)" if what_if else "action"
-        counted = _COUNTED.format(where=where, action=action, decisions=DECISIONS)
+        action = f"CASE WHEN {_REPORTED} THEN would ELSE action END" if what_if else "action"
+        counted = _COUNTED.format(where=where, action=action, decisions=DECISIONS, time=_TIME)
         self._search = search
         self._where, self._filter_values = where, values
         self._with, self._values = f"WITH counted AS ({counted})", values
@@ -216,7 +244,7 @@ class Decisions:
         been dropped, deferred, and both."""
         return self.rows(
             "SELECT origin, coalesce(sum(n) FILTER (would = 'drop'), 0), coalesce(sum(n) FILTER (would = 'defer'), 0),"
-            f" sum(n) FROM {_DECISIONS} AND would IS NOT NULL GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
+            f" sum(n) FROM {_DECISIONS} AND {_REPORTED} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
             TOP,
         )
 
@@ -345,7 +373,7 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
             "Reported only",
             "Requests that passed because of report_only, and would otherwise have been refused",
             ["would", "reason", "origin", "decisions"],
-            decisions.top("would, reason, origin", "would IS NOT NULL"),
+            decisions.top("would, reason, origin", _REPORTED),
         ),
         FigureTable(
             "Crawlers",
@@ -375,6 +403,6 @@ def _comparisons(decisions: Decisions) -> list[FigureTable]:
             "Rules and reasons that would differ",
             "Why requests would have been dropped or deferred",
             ["origin", "would", "reason", "rule", "line", "decisions"],
-            decisions.top("origin, would, reason, rule, line", "would IS NOT NULL"),
+            decisions.top("origin, would, reason, rule, line", _REPORTED),
         ),
     ]

@@ -1,8 +1,8 @@
 """The audit log of an integration: it selects which decisions and events are recorded.
 
 DROP and DEFER are always recorded, and so is a PASS that a relaxation or an exemption caused;
-`passes` selects among all other PASSes. audit/write/writer.py writes the records, in a directory
-that all integrations share.
+`passes` selects among all other PASSes, and with `summary` they are counted.
+audit/write/writer.py writes the records, in a directory that all integrations share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,9 +36,18 @@ from robots_guard.audit.record import (
     signals_record_of,
 )
 from robots_guard.audit.segments import put_if_new
+from robots_guard.audit.write.alarm import Alarm
 from robots_guard.audit.write.maintenance import inspect, tidy
-from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
+from robots_guard.audit.write.passes import (
+    WINDOW,
+    PassFields,
+    pass_fields,
+    pass_key,
+    passes_record_of,
+)
+from robots_guard.audit.write.repeats import repeat_key, repeats_of
 from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, WriterOptions
 from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason
@@ -55,16 +64,22 @@ KEY = ".key"
 KEY_BYTES = 32
 _SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
+#: Makes the record of a run, given the time and the fields common to all records.
+RunRecord = Callable[[Run[Any], float, Head], Entry]
+
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit log records, and for how long it is kept.
 
-    `passes` = n records every n-th ordinary PASS, 0 none. `aggregate` is the number of seconds
-    within which repeats are only counted, 0 for never. With `retention` None, nothing is compressed
-    or removed.
+    `passes` = n records every n-th ordinary PASS, 0 none; with `summary`, those that are not
+    recorded are counted. `aggregate` is the number of seconds within which repeats are only
+    counted, 0 for never. With `writes_idle`, counts are also written if no further record comes.
+    With `retention` None, nothing is compressed or removed.
     """
 
     passes: int = 0
+    summary: bool = False
+    writes_idle: bool = False
     aggregate: float = 0.0
     privacy: Privacy = DEFAULT
     retention: Retention | None = Retention()
@@ -121,18 +136,11 @@ class FileAuditLog:
         """Record a decision if it is to be recorded. Raises AuditLogError if it could not be
         written."""
         weight = self._weight(decision)
-        if not weight:
-            return
-        if decision.response is not None:
-            self._keep_signals(decision)
-        repeats = self._repeats
-        if repeats is None or decision.response is not None:
-            self._append(decision.at, lambda head: self._record(decision, head, weight))
-            return
-        if not repeats.counts(decision, weight):
-            self._append(decision.at, lambda head: self._record(decision, head, weight))
-            repeats.begin(decision)
-        self._write_ended_runs(repeats)
+        if weight:
+            self._write(decision, weight)
+            self._write_ended_runs(decision.at)
+        elif self._passes is not None and decision.response is None:
+            self._count_pass(decision, self._passes)
 
     def note(self, event: Event, *, is_tried_again: bool = False) -> None:
         """Record an event. Raises AuditLogError if it could not be written; it then counts as lost,
@@ -149,12 +157,13 @@ class FileAuditLog:
             lambda head: _with_evidence(record_of_event(event, head, self._privacy), evidence),
             is_tried_again=is_tried_again,
         )
+        self._write_ended_runs(event.at)
 
     def close(self) -> None:
-        """Write the counted repeats, close the file, and remove it if it has no record."""
+        """Write the counts, close the file, and remove it if it has no record."""
         _audit_logs.discard(self)
-        if self._repeats:
-            self._write_all_runs(self._repeats)
+        self._alarm.cancel()
+        self._write_all_runs()
         if self._writer:
             self._writer.close()
         if self._evidence:
@@ -192,31 +201,73 @@ class FileAuditLog:
             sampled=weight if weight > 1 else None,
         )
 
-    def _write_ended_runs(self, repeats: RepeatCounter) -> None:
-        """Write the runs that have ended. If one cannot be written, it and the remaining ones are
-        retried later, so that they neither delay decisions nor cause refusals."""
+    # -- what is counted ---------------------------------------------------------------------------
+
+    def _write(self, decision: Decision, weight: int) -> None:
+        """Record a decision that is to be recorded, or count it if it repeats a recorded one."""
+        if decision.response is not None:
+            self._keep_signals(decision)
+        repeats = self._repeats
+        if repeats is None or decision.response is not None:
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            return
+        key = repeat_key(decision)
+        if not repeats.count(key, decision.at, weight):
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            repeats.begin(key, decision.at, decision)
+            self._alarm.set()
+
+    def _count_pass(self, decision: Decision, passes: RunCounter[PassFields]) -> None:
+        """Count a PASS. This is on the path of every request."""
+        key = pass_key(decision)
+        if not passes.count(key, decision.at):
+            passes.begin(key, decision.at, pass_fields(decision), count=1)
+            self._alarm.set()
+        if passes.has_ended:
+            self._write_ended_runs()
+
+    def _write_ended_runs(self, at: float | None = None) -> None:
+        """Write the runs that have ended, by the time `at` if one is given. If one cannot be
+        written, it and the remaining ones are retried later, so that they neither delay decisions
+        nor cause refusals."""
+        for runs, record in self._counters:
+            if at is not None:
+                runs.end(at)
+            if runs.has_ended:
+                self._write_ended(runs, record)
+
+    def _write_ended(self, runs: RunCounter[Any], record: RunRecord) -> None:
         now = self._clocks.monotonic()
-        while (run := repeats.next_ended(now)) is not None:
+        while (run := runs.next_ended(now)) is not None:
             try:
-                self._append_run(run, is_tried_again=True)
+                self._append_run(run, record, is_tried_again=True)
             except UnconfirmedRecord:
                 continue  # written again, it would be counted twice
             except AuditLogError:
-                repeats.postpone(run, now + PAUSE)
+                runs.postpone(run, now + PAUSE)
                 return
 
-    def _write_all_runs(self, repeats: RepeatCounter) -> None:
+    def _write_all_runs(self) -> None:
         """Write every run before closing. A run that cannot be written is lost."""
-        repeats.end_all()
-        while (run := repeats.next_ended(math.inf)) is not None:
-            with contextlib.suppress(AuditLogError):
-                self._append_run(run)
+        for runs, record in self._counters:
+            runs.end_all()
+            while (run := runs.next_ended(math.inf)) is not None:
+                with contextlib.suppress(AuditLogError):
+                    self._append_run(run, record)
+            if runs.lost and self._writer:
+                self._writer.lost += runs.lost
 
-    def _append_run(self, run: Run, *, is_tried_again: bool = False) -> None:
+    def _append_run(
+        self, run: Run[Any], record: RunRecord, *, is_tried_again: bool = False
+    ) -> None:
         now = self._clocks.now()
-        self._append(
-            now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again
-        )
+        self._append(now, partial(record, run, now), is_tried_again=is_tried_again)
+
+    def _write_idle(self) -> None:
+        """Write the runs that have ended in a process that records nothing else."""
+        self._write_ended_runs(self._clocks.now())
+        if not all(runs.is_empty for runs, _ in self._counters):
+            self._alarm.set()
 
     def _keep_evidence(self, event: FetchMade) -> dict[str, str]:
         """Write the evidence of a fetch, and return the record fields that refer to it.
@@ -256,12 +307,27 @@ class FileAuditLog:
         """Create the state that belongs to one process: locks, counts, and no writer yet."""
         self._opening = threading.Lock()
         self._writer: LogWriter | None = None
-        self._repeats: RepeatCounter | None = None
+        self._repeats: RunCounter[Decision] | None = None
+        self._passes: RunCounter[PassFields] | None = None
         self._evidence: Evidence | None = None
+        self._counters: list[tuple[RunCounter[Any], RunRecord]] = []
         if self._log_options.aggregate:
-            self._repeats = RepeatCounter(self._log_options.aggregate)
+            self._repeats = RunCounter(self._log_options.aggregate)
+            self._counters.append((self._repeats, partial(repeats_of, privacy=self._privacy)))
+        if self._log_options.summary:
+            self._passes = RunCounter(WINDOW)
+            self._counters.append((self._passes, passes_record_of))
+        self._alarm = Alarm(self._write_idle, self._alarm_seconds())
         if self._log_options.warc:
             self._evidence = self._open_evidence()
+
+    def _alarm_seconds(self) -> float | None:
+        """The seconds after which the counts of an idle process are written; None for never."""
+        if not self._log_options.writes_idle:
+            return None
+        if self._log_options.summary:
+            return WINDOW + PAUSE
+        return self._log_options.aggregate + PAUSE
 
     def reset_after_fork(self) -> None:
         """Start afresh in a forked child, before any of its code runs: a lock may have been held by
@@ -345,14 +411,14 @@ def is_always_recorded(decision: Decision) -> bool:
 
 
 def passes_of(text: str) -> int:
-    """The n for which every n-th PASS is recorded, from `none` (0), `all` (1) or `sample:N`. Raises
-    SettingsError."""
-    if text in ("none", "all"):
+    """The n for which every n-th PASS is recorded, from `none`, `summary` (0), `all` (1) or
+    `sample:N`. Raises SettingsError."""
+    if text in ("none", "summary", "all"):
         return int(text == "all")
     found = _SAMPLE.fullmatch(text)
     if found is None:
         raise SettingsError(
-            f"audit_passes {text!r} is not known: use none, all or sample:N, such as sample:100"
+            f"audit_passes {text!r} is not known: use none, summary, all or sample:N, such as sample:100"
         )
     return int(found[1])
 

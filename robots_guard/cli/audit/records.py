@@ -20,7 +20,15 @@ from robots_guard.audit.read.reader import (
     kind_of,
     moment_meant,
 )
-from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, SignalsRecord, Start
+from robots_guard.audit.record import (
+    AnyRecord,
+    Fetch,
+    Passes,
+    Record,
+    Repeats,
+    SignalsRecord,
+    Start,
+)
 from robots_guard.cli.options import check_environment
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
@@ -274,6 +282,16 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 line=_text(entry.line),
                 would=entry.would or "",
                 id=entry.id,
+            )
+        case Passes():
+            return AuditRow(
+                entry.action,
+                at,
+                component,
+                entry.agent,
+                entry.reason,
+                entry.origin,
+                rule=f"{entry.count} from {entry.since} to {entry.until}",
             )
         case Fetch():
             outcome, detail = entry.failure or _text(entry.status), entry.detail or ""

@@ -15,6 +15,7 @@ from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from warcio.archiveiterator import ArchiveIterator
 
+from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.read.reader import Filter, entries, records
 from robots_guard.audit.read.replay import Bundle, read_bundle, replay
@@ -28,7 +29,7 @@ from robots_guard.audit.record import (
 )
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.audit.show.figures import _COUNTED, summary
+from robots_guard.audit.show.figures import _COUNTED, overview, passes_recorded, summary
 from robots_guard.audit.show.report import page
 from robots_guard.audit.write.repeats import ALIKE
 from robots_guard.audit.write.retention import Retention
@@ -44,6 +45,7 @@ from robots_guard.core.verdict import (
     Exemption,
     ResponseRef,
     Verdict,
+    as_report_only,
     judge,
     needs_no_policy,
 )
@@ -345,6 +347,71 @@ def test_reports_count_failed_open_and_unreachable_decisions(tmp_path):
     assert table(tmp_path, "Failed open") == [("on_unreachable=allow", 1, 115)]
     found = [(row[1], row[-1]) for row in table(tmp_path, "Unreachable")]
     assert found == [("dns", 100), ("timeout", 15)]
+
+
+def test_counted_passes_are_figures_and_nothing_else_shows_them(tmp_path):
+    """They are PASSes of their origin, agent and minute; no export and no table of decisions has
+    a line for them."""
+    audit_log = audit_log_in(tmp_path, summary=True, component="scrapy")
+    for second in range(100):
+        audit_log.write(decision(f"https://a.test/{second}", verdict=PASS, at=AT + second))
+    audit_log.write(decision("https://b.test/", at=AT + 700, component="scrapy"))
+    audit_log.close()
+    with Search(tmp_path, Filter()) as search:
+        assert [record.action for record in search.records()] == ["drop"]
+        found = overview(search, "2027-01-15T08:00:00.000Z", "2027-01-15T08:15:00.000Z")
+        lines = {form: [*exported(search.records(), form)] for form in FORMATS}
+    figures, _ = reported(tmp_path)
+    compact(tmp_path, "99999999")
+
+    assert found.timeline.totals == figures.timeline.totals == {"drop": 1, "defer": 0, "pass": 100}
+    assert ("pass", "allowed", 100) in found.timeline.reasons
+    assert found.origins == [("https://b.test", 1, 0, 0), ("https://a.test", 0, 0, 100)]
+    assert [bar.counts["pass"] for bar in found.timeline.bars][:3] == [60, 40, 0]
+    assert table(tmp_path, "Crawlers") == [("mybot", "scrapy", 101)]
+    assert {form: len(each) - bool(FORMATS[form].headings) for form, each in lines.items()} == {
+        form: int(form != "signals") for form in FORMATS
+    }
+    assert reported(tmp_path)[0].timeline.totals["pass"] == 100
+
+
+def test_whether_passes_are_recorded_is_known_from_the_starts(tmp_path):
+    def run(component, passes, at):
+        audit_log = audit_log_in(
+            tmp_path, component=component, now=at, settings={"audit_passes": passes}
+        )
+        audit_log.write(decision(at=at))
+        audit_log.close()
+
+    def found(since=None):
+        with Search(tmp_path) as search:
+            return passes_recorded(search, since)
+
+    assert found() == "none"
+    run("cli", "all", AT)
+    assert found() == "none"
+    run("scrapy", "summary", AT)
+    assert found() == found("2027-01-15T08:30:00.000Z") == "summary"
+    run("proxy", "sample:10", AT + DAY)
+    assert found("2027-01-16T00:00:00.000Z") == "sampled"
+    assert found() == "mixed"
+    run("scrapy", "all", AT + 2 * DAY)
+    assert found("2027-01-17T00:00:00.000Z") == "all"
+
+
+def test_an_exempted_request_is_no_request_that_was_only_reported(tmp_path):
+    shop = Exemption(id="shop", owner="ann", reason="contract", expires=AT + DAY)
+    exempted = msgspec.structs.replace(BYPASSED, would=Action.DROP, rule=DROP.rule)
+    audit_log = audit_log_in(tmp_path)
+    audit_log.write(decision(verdict=exempted, override=shop))
+    audit_log.write(decision(verdict=as_report_only(DROP)))
+    audit_log.close()
+    with Search(tmp_path, Filter()) as search:
+        assert overview(search, None, "2027-01-16T00:00:00.000Z").would == 1
+        what_if = summary(search, "2027-01-16T00:00:00.000Z", what_if=True)
+
+    assert what_if.timeline.totals == {"drop": 1, "defer": 0, "pass": 1}
+    assert table(tmp_path, "Reported only") == [("drop", "disallowed", "https://a.test", 1)]
 
 
 def troubled(failure):
