@@ -3,13 +3,16 @@ records."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 
+import msgspec
 import pytest
 
-from robots_guard.audit.record import record_of
-from robots_guard.core.access import Fetched
+from robots_guard.audit.read.replay import Bundle, replay
+from robots_guard.audit.record import LONGEST_FILE, record_of, record_of_event
+from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question
@@ -18,6 +21,8 @@ from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.overrides import CHECK_EVERY, MAX_BYTES
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
+
+# The private `_renewals` show that a fetch was begun once.
 
 A = origin_of("https://a.test")
 RULES = Fetched(
@@ -60,6 +65,15 @@ def build(build_guard, clock, file):
         return build_guard(fetcher, clocks=clocks, **{**usual, **options})
 
     return build
+
+
+class HangingFetcher:
+    """A fetcher whose sites never answer."""
+
+    via = "hanging"
+
+    async def fetch(self, get):
+        await asyncio.Event().wait()
 
 
 def ask(target: str) -> Question:
@@ -178,8 +192,18 @@ def test_a_reading_is_recorded_with_what_was_read(build, file, caplog):
     (event,) = (event for event in audit_log.events if isinstance(event, OverridesLoaded))
 
     assert event.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert event.text == file.read_text()
     assert (event.count, event.problems) == (1, ("two: it has expired: renew it or remove it",))
     assert "override 'two' has no effect: it has expired" in caplog.text
+
+
+def test_the_record_has_the_text_of_the_file_unless_it_is_long():
+    """A line must stay readable: its length counts, in which a line break takes two bytes."""
+    names = {"at": 0.0, "source": "x", "count": 0, "sha256": "0" * 64}
+    texts = ["", "a = 1\n", "#" * (LONGEST_FILE - 2), "#" * (LONGEST_FILE - 1), "\n" * 20_000]
+    found = [record_of_event(OverridesLoaded(**names, text=text), {}).text for text in texts]
+
+    assert found == [*texts[:3], None, None]
 
 
 async def test_invalid_override_is_logged_and_has_no_effect(build, file, caplog):
@@ -234,3 +258,115 @@ async def test_in_report_only_mode_nothing_is_refused_and_the_record_says_what_w
     first, second = [await guard.turn(guard.peek(ask("/a"))) for _ in range(2)]
     assert first.turn is not None
     assert (second.verdict.action, second.verdict.would) == (Action.PASS, Action.DEFER)
+
+
+# -- what an exempted request would have been --------------------------------------------------------
+
+
+async def bypassed(guard, target="/private/x"):
+    """The record of a decision on an exempted request, made at once."""
+    decision = await guard.check(ask(target))
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.PASS, Reason.BYPASSED)
+    assert decision.is_due
+    assert not decision.has_escaped
+    return record_of(decision)
+
+
+async def test_an_exempted_request_records_what_the_robots_txt_would_have_said(build, file):
+    file.write_text(entry('action = "pass"'))
+    guard = build()
+    unknown = await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    closed, open_ = await bypassed(guard), await bypassed(guard, "/open")
+
+    assert (unknown.would, unknown.rule, unknown.sha256) == (None, None, None)
+    assert (closed.would, closed.rule, closed.line, closed.group, closed.form) == (
+        "drop",
+        "Disallow: /private/",
+        3,
+        "*",
+        "spec",
+    )
+    assert (closed.sha256, closed.source, closed.override, closed.relaxed) == (
+        hashlib.sha256(RULES.body).hexdigest(),
+        "memory",
+        "one",
+        "override=one",
+    )
+    assert (open_.would, open_.rule, open_.delay) == ("pass", None, None)
+
+
+async def test_an_exempted_request_does_not_wait_for_the_site(build, file):
+    """Its robots.txt is requested once in the background, and never answers."""
+    hanging = HangingFetcher()
+    file.write_text(entry('action = "pass"'))
+    guard = build(hanging)
+
+    for _ in range(3):
+        assert guard.peek(ask("/private/x")).verdict.would is None
+    assert (await bypassed(guard)).would is None
+    assert len(guard._renewals) == 1
+
+
+async def test_an_exempted_request_records_that_the_robots_txt_is_unreachable(build, file):
+    file.write_text(entry('action = "pass"'))
+    guard = build(ScriptedFetcher({A.robots_url: Failed(failure=Failure.CONNECT)}))
+    await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    record = await bypassed(guard)
+
+    assert (record.would, record.failure, record.rule) == ("defer", "connect", None)
+
+
+async def test_an_exempted_request_uses_no_outdated_policy(build, file, clock):
+    file.write_text(entry('action = "pass"', expires="2099-01-01"))
+    guard = build()
+    await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    clock.advance(2 * 86_400)
+    outdated = await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+
+    assert outdated.would is None
+    assert (await bypassed(guard)).would == "drop"
+
+
+async def test_an_exempted_request_waits_for_no_pause(build, file):
+    file.write_text(entry('action = "pass"'))
+    guard = build()
+    await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    decision = await guard.check(ask("/private/x"))
+    await guard.note_pause(A, 60.0)
+
+    assert guard.recheck_pause(decision) is decision
+    assert (await guard.check(ask("/private/x"))).is_due
+
+
+async def test_report_only_does_not_change_an_exemption(build, file):
+    file.write_text(entry('action = "pass"'))
+    guard = build(report_only=True)
+    await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    record = await bypassed(guard)
+
+    assert (record.reason, record.would, record.relaxed) == ("bypassed", "drop", "override=one")
+
+
+async def test_an_exempted_request_is_replayed(build, file):
+    file.write_text(entry('action = "pass"'))
+    guard = build()
+    unknown = await bypassed(guard)
+    await guard.policy(A)  # when the fetch in the background has ended
+    record = await bypassed(guard)
+    bundle = Bundle(record=record, settings={}, document=RULES.body)
+    forged = msgspec.structs.replace(record, would="pass", rule=None)
+
+    assert replay(bundle).differences == []
+    assert replay(bundle).verdict.would is Action.DROP
+    assert [
+        text.partition(":")[0]
+        for text in replay(msgspec.structs.replace(bundle, record=forged)).differences
+    ] == ["rule", "would"]
+    with pytest.raises(SettingsError, match="nothing to replay"):
+        replay(msgspec.structs.replace(bundle, record=unknown, document=None))

@@ -5,7 +5,8 @@ says what the state needs, and its `next` takes that and returns the following s
 
     begin    -> Lookup      the policy matters
     begin    -> Opened      /robots.txt itself is requested: the policy only determines the delay
-    begin    -> Decided     the policy does not matter (a malformed target, an exemption)
+    begin    -> Exempted    an override exempts the request: the policy only says what would have been
+    begin    -> Decided     the policy does not matter (a malformed target, a blocked site)
     Lookup   -> Renewing    no policy is cached, or the cached one has expired or lacks reservations
                             that are needed
     Lookup   -> Judging     it is fresh, or stale and to be renewed in the background
@@ -16,6 +17,9 @@ says what the state needs, and its `next` takes that and returns the following s
     Opened   -> Timing      a policy is cached: its rules may require a delay between requests
     Opened   -> Decided     none is cached, and none is fetched: an unknown delay is not enforced
     Timing   -> Decided
+    Exempted -> Comparing   a policy is cached and usable
+    Exempted -> Decided     none is: it is fetched in the background, for later requests
+    Comparing -> Decided    with what the rules say, if they were compiled before the timeout
 
 A request that passes may still have to wait for its origin's turn. Turns are not part of the check:
 caches and queues lie between the verdict and the wire, and a turn belongs to what is sent; see
@@ -27,6 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
@@ -41,6 +47,7 @@ from robots_guard.core.verdict import (
     judge,
     needs_no_policy,
     paced,
+    with_judgement,
     with_required_delay,
 )
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -50,7 +57,8 @@ from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The final state. With `renew`, the policy is to be renewed in the background."""
+    """The final state. With `renew`, the policy is to be renewed in the background, or fetched if
+    there is none."""
 
     verdict: Verdict
     policy: Policy | None = None
@@ -138,6 +146,57 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparing:
+    """Needs the document's rules, compiled for the question, or None if `document` is None: what
+    would the verdict have been without the exemption?"""
+
+    verdict: Verdict
+    question: Question
+    terms: Terms
+    policy: Policy
+    document: Document | None
+    renew: bool = False
+
+    def next(self, rules: Ruleset | TimedOut | None, now: float) -> Decided:
+        """Judge by the robots.txt. If its rules are not available in time, that is not known."""
+        if isinstance(rules, TimedOut):
+            return Decided(self.verdict, renew=self.renew)
+        # The exemption covers reservations, which need not be known here.
+        policy = msgspec.structs.replace(self.policy, reservations=None)
+        terms = msgspec.structs.replace(self.terms, action="judge")
+        judged = judge(self.question, policy, rules, terms, now)
+        return Decided(with_judgement(self.verdict, judged), self.policy, self.renew)
+
+
+@dataclass(frozen=True, slots=True)
+class Exempted:
+    """An override exempts the request from the site's rules. Needs the cached policy, or None.
+
+    The request does not depend on it, so that none is fetched before the request is made.
+    """
+
+    verdict: Verdict
+    question: Question
+    terms: Terms
+
+    def next(self, cached: Policy | TimedOut | None, now: float) -> Comparing | Decided:
+        """Compare with the policy, if one is known that is not too old."""
+        if not isinstance(cached, Policy):
+            return Decided(self.verdict, renew=cached is None)
+        freshness = cached.freshness(now, self.terms.dialect)
+        if freshness is Freshness.EXPIRED:
+            return Decided(self.verdict, renew=True)
+        return self.compare(cached, now, renew=freshness is Freshness.STALE)
+
+    def compare(self, policy: Policy, now: float, *, renew: bool = False) -> Comparing:
+        """Compare with the policy, whatever its age."""
+        access, document = policy.access(now, self.terms.dialect)
+        if access is not Access.RULES:
+            document = None
+        return Comparing(self.verdict, self.question, self.terms, policy, document, renew)
+
+
+@dataclass(frozen=True, slots=True)
 class TimedOut:
     """The policy or its compiled rules were not available in time, or too many callers were
     waiting."""
@@ -184,7 +243,7 @@ class Lookup:
                 return Renewing(self.question, self.terms, cached)
 
 
-State = Lookup | Renewing | Judging | Opened | Timing | Decided
+State = Lookup | Renewing | Judging | Opened | Timing | Exempted | Comparing | Decided
 
 
 def needs_reservations(question: Question, terms: Terms) -> bool:
@@ -193,11 +252,13 @@ def needs_reservations(question: Question, terms: Terms) -> bool:
     return terms.needs_reservations and not question.is_own
 
 
-def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
+def begin(question: Question, terms: Terms) -> Lookup | Opened | Exempted | Decided:
     """The first state of a check."""
     verdict = needs_no_policy(question, terms)
     if verdict is None:
         return Lookup(question, terms)
+    if verdict.reason is Reason.BYPASSED and not question.is_own:
+        return Exempted(verdict, question, terms)
     # Exempt requests take no turn.
     if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":
         return Opened(verdict, terms)
@@ -206,7 +267,7 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
 
 def begin_under(
     question: Question, terms: Terms, policy: Policy, now: float
-) -> Judging | Opened | Decided:
+) -> Judging | Opened | Exempted | Decided:
     """The first state of a check under a policy that was just fetched and is not cached yet."""
     state = begin(question, terms)
     if isinstance(state, Lookup):
@@ -235,6 +296,10 @@ def judge_offline(
         state = state.next(policy, now)
     if isinstance(state, Timing):
         state = state.next(rules_of(state.document), now)
+    if isinstance(state, Exempted):
+        state = state.compare(policy, now)
+    if isinstance(state, Comparing):
+        state = state.next(rules_of(state.document) if state.document else None, now)
     if isinstance(state, Decided):
         return state.verdict
     judging = _judging(question, terms, policy, now)

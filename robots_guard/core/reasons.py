@@ -118,7 +118,6 @@ MEANINGS: dict[str, Meaning] = {
     ),
     Reason.BYPASSED: Meaning(
         "The operator has exempted the request from the site's rules.",
-        replay=Comparison.NOTHING,
     ),
     Reason.BLOCKED: Meaning(
         "The operator has blocked the site.",

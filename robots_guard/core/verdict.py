@@ -125,9 +125,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     stale: bool = False  # judged by the last good document while the site is in trouble
     delay: RequiredDelay | None = None  # the delay that the site or the operator requires
-    would: Action | None = None  # the action if it were not report-only
+    would: Action | None = None  # the action without report-only, or without the exemption
     uses: Uses | None = None  # the uses that the site's signals deny and allow, if they were read
     is_follow_only: bool = False  # the page may be used for its links only
+
+    @property
+    def is_only_reported(self) -> bool:
+        """Whether the request passes only because nothing is refused (report-only)."""
+        return self.would is not None and self.reason is not Reason.BYPASSED
 
 
 class ResponseRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,14 +168,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the request reached the site before it was judged, and is not allowed."""
         verdict = self.verdict
         return self.question.sent and (
-            verdict.action is not Action.PASS or verdict.would is not None
+            verdict.action is not Action.PASS or verdict.is_only_reported
         )
 
     @property
     def is_due(self) -> bool:
         """Whether the request may be sent now: it passes, and has its turn if it needs one."""
         verdict = self.verdict
-        needs_turn = verdict.delay is not None and verdict.would is None  # report-only: never waits
+        # Report-only: it never waits.
+        needs_turn = verdict.delay is not None and not verdict.is_only_reported
         return verdict.action is Action.PASS and (not needs_turn or self.turn is not None)
 
 
@@ -191,6 +197,20 @@ def _id(terms: Terms) -> str:
     if terms.override:
         return terms.override.id
     return ""
+
+
+def with_judgement(verdict: Verdict, judged: Verdict) -> Verdict:
+    """Return the verdict on an exempted request with what it would have been without the
+    exemption: the action, and the rule behind it."""
+    return msgspec.structs.replace(
+        verdict,
+        would=judged.action,
+        rule=judged.rule,
+        group=judged.group,
+        form=judged.form,
+        detail=judged.detail,
+        stale=judged.stale,
+    )
 
 
 def as_report_only(verdict: Verdict) -> Verdict:

@@ -7,7 +7,17 @@ from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from robots_guard.core import check
-from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, TimedOut, Timing
+from robots_guard.core.check import (
+    Comparing,
+    Decided,
+    Exempted,
+    Judging,
+    Lookup,
+    Opened,
+    Renewing,
+    TimedOut,
+    Timing,
+)
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question, Terms
@@ -19,6 +29,8 @@ from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset
+
+PATIENCE = 1.0  # seconds that an exempted request waits to learn what would have been
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
 Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | TimedOut]]
@@ -55,6 +67,8 @@ class Checks:
             return state
         if isinstance(state, Opened):
             return self._run_opened(state, question)
+        if isinstance(state, Exempted):
+            return self._run_exempted(state, question)
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
@@ -82,6 +96,19 @@ class Checks:
         if rules is None:
             return None
         return following.next(rules, now, is_paused=is_paused)
+
+    def _run_exempted(self, state: Exempted, question: Question) -> Decided | None:
+        """Return the decision on an exempted request, with what the policy in memory says of it;
+        None if the store or the parser is needed for that."""
+        following = state.next(self._cache.get_local(question.origin), self._clocks.now())
+        if isinstance(following, Decided):
+            return None if self._cache.shared else following
+        rules = None
+        if following.document is not None:
+            rules = self._rules.get(following.document, question.agent, following.terms)
+            if rules is None:
+                return None
+        return following.next(rules, self._clocks.now())
 
     async def run(
         self,
@@ -123,6 +150,16 @@ class Checks:
                     cached, source = await self.look_up_in_time(origin, deadline)
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(cached, self._clocks.now(), is_paused=is_paused)
+                case Exempted():
+                    cached, source = await self.look_up_in_time(origin, self._soon(deadline))
+                    state = state.next(cached, self._clocks.now())
+                case Comparing():
+                    compiled: Ruleset | TimedOut | None = None
+                    if state.document is not None:
+                        compiled = await self._rules.get_in_time(
+                            state.document, question.agent, terms, self._soon(deadline)
+                        )
+                    state = state.next(compiled, self._clocks.now())
                 case Judging() | Timing():
                     rules: Ruleset | TimedOut | None = None
                     if terms.needs_reservations:
@@ -176,6 +213,10 @@ class Checks:
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
+
+    def _soon(self, deadline: float) -> float:
+        """Return the deadline for what an exempted request does not depend on."""
+        return min(deadline, self._clocks.monotonic() + PATIENCE)
 
     def time_left(self, deadline: float) -> float:
         """Return the seconds until the deadline."""

@@ -228,7 +228,8 @@ class Guard:
         A turn is required if the origin has asked for a pause since the decision was made.
         """
         verdict, origin = decision.verdict, decision.question.origin
-        exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
+        exempt = verdict.reason is Reason.BYPASSED
+        exempt = exempt or (decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT)
         if exempt or verdict.delay is not None or not self.is_paused(origin):
             return decision
         return msgspec.structs.replace(
@@ -361,8 +362,8 @@ class Guard:
     def _refresh_in_background(
         self, origin: Origin, decided: Decided, fetcher: Fetcher | None
     ) -> None:
-        if decided.policy is not None:
-            self._renewals.refresh_in_background(origin, decided.policy, fetcher or self._fetcher)
+        cached = decided.policy or self._cache.get_local(origin)
+        self._renewals.refresh_in_background(origin, cached, fetcher or self._fetcher)
 
     async def _policy_in_time(
         self, origin: Origin, fetcher: Fetcher, deadline: float

@@ -138,9 +138,11 @@ class SingleFlight:
             self._running[origin] = handle
         return handle
 
-    def refresh_in_background(self, origin: Origin, cached: Policy, fetcher: Fetcher) -> None:
-        """Start a renewal without waiting for it, unless too many run: the cached policy is still
-        usable."""
+    def refresh_in_background(
+        self, origin: Origin, cached: Policy | None, fetcher: Fetcher
+    ) -> None:
+        """Start a renewal without waiting for it, unless too many run: no request depends on it
+        yet."""
         if len(self._running) < WAITERS:
             self.begin(origin, cached, fetcher)
 

@@ -21,7 +21,7 @@ from robots_guard.core.component import Component
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.page_dialects import PAGE_DIALECTS
 from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
-from robots_guard.core.reasons import Comparison, meaning_of
+from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -76,7 +76,7 @@ def replay(bundle: Bundle, now: float | None = None) -> Replayed:
     `unavailable_after` has passed since the decision. Raises SettingsError if that is not possible.
     """
     record = bundle.record
-    if meaning_of(record.reason).replay is Comparison.NOTHING:
+    if meaning_of(record.reason).replay is Comparison.NOTHING or is_not_compared(record):
         raise SettingsError(
             f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay"
         )
@@ -90,6 +90,16 @@ def replay(bundle: Bundle, now: float | None = None) -> Replayed:
     if bundle.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
     return Replayed(verdict, _differences(record, verdict), _caveats(record, bundle.settings))
+
+
+def is_not_compared(record: Record | SignalsRecord) -> bool:
+    """Whether the request was exempted, and its record does not say what the robots.txt would have
+    said: none was known, or the exemption was no override."""
+    return _is_exempted(record) and (isinstance(record, SignalsRecord) or record.would is None)
+
+
+def _is_exempted(record: Record | SignalsRecord) -> bool:
+    return record.reason == Reason.BYPASSED
 
 
 def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None) -> Replayed:
@@ -178,7 +188,10 @@ def _terms(record: Record, settings: dict[str, str]) -> Terms:
     """The terms of a decision on a request. Raises SettingsError."""
     used = {"dialect": record.dialect, "matching": record.matching}
     named = {name: value for name, value in used.items() if value}
-    return _terms_of(record.id, settings | named)
+    terms = _terms_of(record.id, settings | named)
+    if _is_exempted(record):
+        return msgspec.structs.replace(terms, action="pass")
+    return terms
 
 
 def _terms_of(identity: str, settings: dict[str, str]) -> Terms:
@@ -302,7 +315,12 @@ def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
         )
     if any(len(item.raw) >= RAW_CAP for item in record.evidence or []):
         caveats.append("a recorded statement is truncated: the rest of it cannot be replayed")
-    if record.override is not None:
+    if _is_exempted(record):
+        caveats.append(
+            f"override {record.override} exempted the request: what is replayed is what the robots.txt"
+            " would have said"
+        )
+    elif record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats
 

@@ -19,6 +19,7 @@ from scrapy import signals
 
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE
+from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
@@ -72,6 +73,7 @@ class Pacing:
                 self._gate.deferrals.has_paced
                 and decision is not None
                 and decision.policy is not None
+                and decision.verdict.reason is not Reason.BYPASSED
             ):
                 # its file has changed
                 self._gate.deferrals.note_unpaced(str(decision.question.origin))
