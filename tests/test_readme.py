@@ -20,6 +20,9 @@ TYPED = [
 ]
 
 
+GROUPS = (["audit", "hold"], ["audit", "keys"], ["audit"], ["policy"])
+
+
 def _help(words: list[str]) -> str:
     command = [sys.executable, "-m", "robots_guard.cli", *words, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -31,7 +34,8 @@ def _help(words: list[str]) -> str:
 def test_every_command_shown_exists_with_its_options(page, line):
     pytest.importorskip("mitmproxy") if " proxy" in line else None
     words = shlex.split(line, comments=True)[1:]
-    commands = words[:2] if words[0] in ("audit", "policy") else words[:1]
+    groups = next((deep for deep in GROUPS if words[: len(deep)] == deep), [])
+    commands = words[: len(groups) + 1]
     shown = _help(commands)
 
     for option in (word.partition("=")[0] for word in words if word.startswith("-")):

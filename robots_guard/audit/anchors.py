@@ -51,6 +51,11 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
     @property
+    def day(self) -> str:
+        """Its day in the notation of file names."""
+        return self.at[:10].replace("-", "")
+
+    @property
     def filename(self) -> str:
         """The name of the anchor's file."""
         return f"anchor-{re.sub(r'[-:]', '', self.at[:19])}Z.json"
@@ -70,6 +75,11 @@ class Timestamp(NamedTuple):
 def heads_statement(heads: Iterable[ChainHead]) -> bytes:
     """The heads as text: what is printed, and what a timestamp covers."""
     return "".join(f"{each.writer} {each.last} {each.head}\n" for each in sorted(heads)).encode()
+
+
+def is_well_formed(head: ChainHead) -> bool:
+    """Whether a heads statement can state this head: writers give themselves such names only."""
+    return _LINE.fullmatch(f"{head.writer} {head.last} {head.head}") is not None
 
 
 def heads_of(content: bytes) -> list[ChainHead]:
@@ -95,7 +105,8 @@ def anchor_of(content: bytes) -> Anchor:
         anchor = msgspec.json.decode(content, type=Anchor)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidAnchor(f"it is not an anchor: {error}") from error
-    heads_of(heads_statement(anchor.heads))
+    if not all(map(is_well_formed, anchor.heads)):
+        raise InvalidAnchor("it is not an anchor: one of its heads is malformed")
     return anchor
 
 

@@ -478,6 +478,32 @@ def test_the_chain_can_be_followed_by_the_digests_of_its_lines(chained):
     assert found.head == head.hex()
 
 
+def test_a_checkpoint_follows_the_first_record_after_its_time(tmp_path):
+    times = [0.0]
+    audit_log = audit_log_in(
+        tmp_path, chain=True, checkpoint_seconds=300, monotonic=lambda: times[0]
+    )
+    for times[0] in (0.0, 299.9, 300.0, 599.9, 1000.0, 1001.0):
+        audit_log.write(decision())
+    kinds_then = kinds(tmp_path)
+    audit_log.close()
+
+    d, c = "decision", "checkpoint"
+    assert kinds_then == ["start", d, d, d, c, d, d, c, d]
+    assert kinds(tmp_path)[-2:] == ["stop", "checkpoint"]
+    assert verify(tmp_path, Unreadable())[0].chain == "whole"
+
+
+def test_without_a_time_checkpoints_are_counted_only(tmp_path):
+    times = [0.0]
+    audit_log = audit_log_in(tmp_path, chain=True, checkpoint_seconds=0, monotonic=lambda: times[0])
+    for times[0] in (0.0, 1e6, 2e6):
+        audit_log.write(decision())
+
+    assert "checkpoint" not in kinds(tmp_path)
+    audit_log.close()
+
+
 def test_an_untouched_audit_log_is_whole(chained):
     (found,) = verify(chained, Unreadable())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import stat
@@ -171,6 +172,32 @@ def test_a_log_without_chains_has_no_heads(here, tmp_path):
 
     assert (status, out) == (2, "")
     assert "set audit_chain to sha256, or audit_signing_key" in err
+
+
+def test_a_forged_name_adds_no_line_to_the_heads(here, signed):
+    """A writer with a line break in its name, and a chain that is right."""
+    name = "x 1 y\nz"
+    first = hashlib.sha256(name.encode()).hexdigest()
+    record = {
+        "kind": "start",
+        "schema": 1,
+        "at": "2027-01-15T08:00:00.000Z",
+        "seq": 1,
+        "writer": name,
+    }
+    record |= {
+        "version": "1",
+        "host": "h",
+        "pid": 1,
+        "segment": 1,
+        "chain": "sha256",
+        "previous": first,
+    }
+    (signed / "20270115-x-0001.jsonl").write_text(json.dumps(record) + "\n")
+    status, out, err = here("audit", "anchor")
+
+    assert (status, len(out.splitlines())) == (1, 1)
+    assert "is broken: left out" in err
 
 
 def test_a_broken_chain_has_no_head(here, signed):

@@ -95,7 +95,8 @@ def _verify(
 ) -> LogFinding:
     unusable: dict[str, str] = {}
     anchors = read_anchors(directory, unusable)
-    expected = _expected_heads(trust.heads, anchors)
+    first_day = min((segment.day for segment in present if segment.day), default="")
+    expected = _expected_heads(trust.heads, [each for each in anchors if each.day >= first_day])
     checks = {writer: WriterCheck(writer, trust, heads) for writer, heads in expected.items()}
     removed, warc = RemovedFiles(), WarcCheck(directory)
     for line, entry, segment in heapq.merge(
@@ -121,7 +122,7 @@ def _verify(
     return LogFinding(
         files=len(present),
         writers=[check.found for _, check in sorted(checks.items())],
-        anchors=[_check_anchor(anchor, trust) for anchor in anchors],
+        anchors=[_check_anchor(anchor, trust, first_day) for anchor in anchors],
         warc=evidence,
         problems=problems + warc.problems,
     )
@@ -141,8 +142,10 @@ def _expected_heads(
     return expected
 
 
-def _check_anchor(anchor: Anchor, trust: Trust) -> AnchorFinding:
+def _check_anchor(anchor: Anchor, trust: Trust, first_day: str) -> AnchorFinding:
     found = AnchorFinding(anchor.at, anchor.tsa or "")
+    if anchor.day < first_day:
+        found.note = "older than the log, and so not compared with it"
     if anchor.token is None:
         return found
     try:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from robots_guard.audit.record import Fetch
 from robots_guard.audit.segments import WARC, day_of
 
@@ -22,7 +24,7 @@ PIECE = 64 * 1024  # bytes
 LISTED = 20  # records that are named; further ones are only counted
 
 
-class WarcFinding(NamedTuple):
+class WarcFinding(msgspec.Struct, frozen=True):
     """The number of fetches whose WARC record is there as it was written, missing, changed, removed
     by housekeeping, or not checked because warcio is not installed."""
 

@@ -359,14 +359,14 @@ class FileAuditLog:
         if self._log_options.retention is None:
             return
         now = inspect(self._clocks.now())
-        arguments = (self.directory, self._log_options.retention, now, self._announce_removal)
+        arguments = (self.directory, self._log_options.retention, now, self.announce_removal)
         with contextlib.suppress(RuntimeError):
             # No thread can be started, as at exit: the next file's start retries.
             threading.Thread(
                 target=tidy, args=arguments, name="robots_guard-tidy", daemon=True
             ).start()
 
-    def _announce_removal(self, filename: str) -> bool:
+    def announce_removal(self, filename: str) -> bool:
         """Record that housekeeping is about to remove a file; return whether it may.
 
         It may even if the record cannot be written, because a full disk needs the space; but not once

@@ -16,12 +16,14 @@ from robots_guard.audit.anchors import (
     ChainHead,
     InvalidAnchor,
     heads_statement,
+    is_well_formed,
     timestamp_request,
     token_of,
     verify_anchor,
 )
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import verify as verify_files
+from robots_guard.audit.read.writer_check import WriterFinding
 from robots_guard.audit.record import moment
 from robots_guard.audit.segments import PART, put_if_new
 from robots_guard.cli.audit.records import directory_of, report_unreadable
@@ -52,12 +54,11 @@ def anchor(audit_log: str | None, tsa: str | None) -> int:
     with progress("verifying"):
         findings = verify_files(directory, trouble)
     report_unreadable(trouble)
+    chained = [found for found in findings if found.chain in ("whole", "broken")]
     heads = [
-        ChainHead(found.writer, found.last, found.head)
-        for found in findings
-        if found.chain == "whole"
+        ChainHead(found.writer, found.last, found.head) for found in chained if _is_usable(found)
     ]
-    broken = [found.writer for found in findings if found.chain == "broken"]
+    broken = [found.writer for found in chained if not _is_usable(found)]
     for writer in broken:
         click.echo(f"robots-guard: the chain of {safe(writer)} is broken: left out", err=True)
     if not heads:
@@ -70,6 +71,12 @@ def anchor(audit_log: str | None, tsa: str | None) -> int:
     else:
         _keep(directory, tsa, heads)
     return DAMAGED if broken else 0
+
+
+def _is_usable(found: WriterFinding) -> bool:
+    """Whether a writer's chain is whole, and its name is one that a writer can have."""
+    head = ChainHead(found.writer, found.last, found.head)
+    return found.chain == "whole" and is_well_formed(head)
 
 
 def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:

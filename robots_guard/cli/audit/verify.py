@@ -175,9 +175,7 @@ def _print_json(finding: LogFinding, summary: LogSummary) -> None:
         write_encoded(msgspec.json.encode(found))
     for anchor in finding.anchors:
         write_encoded(msgspec.json.encode({"anchor": anchor}))
-    warc = summary.warc._asdict()
-    values = msgspec.structs.asdict(summary) | {"warc": warc}
-    write_encoded(msgspec.json.encode({"summary": values}))
+    write_encoded(msgspec.json.encode({"summary": summary}))
 
 
 def _print_rows(finding: LogFinding) -> None:

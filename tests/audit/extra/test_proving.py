@@ -19,6 +19,7 @@ from robots_guard.audit.anchors import Anchor, ChainHead
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import verify_log
+from robots_guard.audit.read.warc_check import WarcFinding
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import Signer, new_signer, signer_of, statement_of
 from robots_guard.audit.write.maintenance import compress
@@ -115,13 +116,7 @@ def test_an_untouched_log_is_whole_by_every_proof(made):
     assert finding.is_whole
     assert [each.notes for each in finding.writers] == [[], []]
     assert all(each.signatures[made.signer.key] > 3 for each in finding.writers)
-    assert finding.warc._asdict() == {
-        "present": 4,
-        "missing": 0,
-        "changed": 0,
-        "removed": 0,
-        "unchecked": 0,
-    }
+    assert finding.warc == WarcFinding(present=4)
 
 
 def test_so_it_is_when_it_has_been_compressed_and_compacted(made, forged):
@@ -419,6 +414,15 @@ def test_anchors_in_the_directory_are_compared_without_being_asked_for(made, for
     ]
 
 
+def test_an_anchor_older_than_the_log_is_not_compared_with_it(forged):
+    anchor = Anchor(at="2027-01-14T23:59:59.000Z", heads=[ChainHead("gone", 7, "ab" * 32)])
+    (forged / anchor.filename).write_bytes(encode(anchor))
+    finding = verify_log(forged, Unreadable())
+
+    assert (finding.is_whole, len(finding.writers)) == (True, 2)
+    assert finding.anchors[0].note == "older than the log, and so not compared with it"
+
+
 def test_a_damaged_anchor_is_a_problem(forged):
     (forged / "anchor-20270115T081000Z.json").write_text("{")
 
@@ -472,6 +476,18 @@ def test_a_changed_warc_record_is_found(forged, old, new):
 
     assert not finding.is_whole
     assert finding.warc.changed == 1
+
+
+def test_evidence_that_housekeeping_removed_is_not_missing(tmp_path):
+    log = audit_log_in(tmp_path, warc=True, chain=True)
+    log.note(fetch(1))
+    (evidence,) = tmp_path.glob("*.warc.gz")
+    log.announce_removal(evidence.name)
+    evidence.unlink()
+    log.close()
+    finding = verify_log(tmp_path, Unreadable())
+
+    assert (finding.is_whole, finding.warc) == (True, WarcFinding(removed=1))
 
 
 def test_a_removed_warc_record_is_found(forged):

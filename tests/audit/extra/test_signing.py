@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import stat
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization as forms
@@ -27,6 +30,9 @@ from robots_guard.audit.anchors import (
     verify_anchor,
 )
 from robots_guard.audit.key_files import create_key, read_public_keys, read_signer
+from robots_guard.audit.read.reader import Unreadable
+from robots_guard.audit.read.verify import verify_log
+from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import (
     fingerprint,
     new_signer,
@@ -176,6 +182,33 @@ def test_nothing_shows_the_private_key():
     assert secret not in repr(signer)
     assert secret not in str(signer)
     assert signer_of(signer.to_pem()).key == signer.key
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from audit.decisions import AT, audit_log_in, decision
+from robots_guard.audit.key_files import read_signer
+log = audit_log_in(Path(sys.argv[1]), chain=True, signer=read_signer(Path(sys.argv[2])))
+log.write(decision())
+child = os.fork()
+log.write(decision(at=AT + 1))
+log.close()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_parent_and_forked_child_both_sign(tmp_path):
+    signer = create_key(tmp_path / "key.pem")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", FORK, tmp_path / "log", tmp_path / "key.pem"]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    finding = verify_log(tmp_path / "log", Unreadable(), Trust(keys=frozenset((signer.key,))))
+
+    assert finding.is_whole
+    assert [each.signatures for each in finding.writers] == [{signer.key: 1}] * 2
 
 
 # -- heads and timestamps --------------------------------------------------------------------------------------
