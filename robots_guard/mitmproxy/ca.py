@@ -15,6 +15,11 @@ from mitmproxy import certs
 
 from robots_guard.errors import SettingsError
 
+#: Chromium has no database before its first start, and certutil needs one.
+_NSS_DATABASE = (
+    "mkdir -p $HOME/.pki/nssdb && (test -e $HOME/.pki/nssdb/cert9.db"
+    " || certutil -d sql:$HOME/.pki/nssdb -N --empty-password)"
+)
 CA_CERTIFICATE = "mitmproxy-ca-cert.pem"
 _KEY_SIZE = 2048  # bits, as in mitmproxy
 
@@ -73,7 +78,8 @@ def instructions(certificate: Path, bundle: Path | None) -> str:
         "Go": f"SSL_CERT_FILE={every}",
         "Java": f"keytool -importcert -noprompt -alias robots_guard -file {certificate} -keystore trust.p12"
         " -storepass changeit\n          java -Djavax.net.ssl.trustStore=trust.p12",
-        "Chromium": f"certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n robots_guard -i {certificate}",
+        "Chromium": f"{_NSS_DATABASE} && certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n robots_guard"
+        f" -i {certificate}\n          (certutil is in libnss3-tools on Debian, nss-tools on Fedora)",
         "system": f"cp {certificate} /usr/local/share/ca-certificates/robots_guard.crt && update-ca-certificates",
     }
     lines = "\n".join(f"{name:<9} {how}" for name, how in rows.items())

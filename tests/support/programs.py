@@ -17,6 +17,7 @@ PACKAGES = {
     "go": "golang-go",
     "redis-cli": "redis-tools",
     "promtool": "prometheus",
+    "certutil": "libnss3-tools",
     TOMCAT: "tomcat10",
     LOCALES: "locales",
     "localedef": "libc-bin",

@@ -6,20 +6,28 @@ SCREENSHOTS names a folder for pictures of what was seen.
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from integrations.mitmproxy.process import ROOT
 from support.programs import program
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
+#: The flags that docs/proxy.md names against a browser's own errands.
+DOCUMENTED = re.findall(
+    r"--[a-z][^\s\\]*",
+    (ROOT / "docs" / "proxy.md").read_text().split("$ chromium ")[1].partition("```")[0],
+)
 FLAGS = [
     "--no-sandbox",
-    "--disable-quic",
-    "--disable-background-networking",  # a browser has errands of its own, each of which would cost a robots.txt
-    "--disable-component-update",
-    "--disable-sync",
     "--proxy-bypass-list=<-loopback>",
+    *(flag for flag in DOCUMENTED if not flag.startswith("--proxy-server")),
 ]
 RULES = "User-agent: *\nDisallow: /private/\nDisallow: /*.png$\n"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="green"/></svg>'
@@ -46,6 +54,24 @@ def browser(integrations):
         running = playwright.chromium.launch(**options)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plain_chromium(integrations, sites, tmp_path_factory):
+    """The site of a Chromium that runs while the tests of this file do, as a user starts it: playwright has flags of
+    its own."""
+    site = sites.start("http", RULES, {"/": html("<!doctype html><title>Open</title>")})
+    profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
+    proxy = f"--proxy-server={integrations['proxy'].url}"
+    command = [program("chromium"), "--headless=new", "--disable-gpu", profile, proxy, *FLAGS]
+    with subprocess.Popen(
+        [*command, site.url + "/"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as running:
+        yield site
+        os.killpg(running.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -123,3 +149,12 @@ def test_a_deferred_page_says_when(page, sites):
     assert answer.status == 503
     assert "Again in" in page.inner_text("body")
     assert site.origin.targets == []
+
+
+def test_the_documented_flags_leave_a_browser_no_errands(integrations, plain_chromium):
+    """This is the last test, so that Chromium has had time for them."""
+    assert len(DOCUMENTED) == 8
+    eventually(lambda: "/favicon.ico" in plain_chromium.origin.targets)
+    hosts = {urlsplit(record["origin"]).hostname for record in integrations["proxy"].records()}
+    ours = re.compile(r"127\..*|localhost|.*\.(test|invalid|example)")
+    assert [host for host in hosts if host and not ours.fullmatch(host)] == []

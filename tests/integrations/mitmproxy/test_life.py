@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from integrations.mitmproxy.process import PATIENCE, PROGRAMS, environment, proxy, refused_start
 from integrations.mitmproxy.wire import connected, exchange, plain, read_answer
+from support.programs import program
 from support.waiting import eventually
 
 from robots_guard.testing import Reply
@@ -296,6 +297,21 @@ def test_several_modes_at_once(tmp_path, sites):
             assert exchange(connection, head.encode()).status == 403
 
 
+def trust_in_chromium(line, home):
+    """Run a line for Chromium in a shell, as a user with an empty home directory would; return what is trusted then."""
+    program("certutil")
+    variables = environment() | {"HOME": str(home)}
+    listed = f"{line} && certutil -d sql:{home}/.pki/nssdb -L"
+    return subprocess.run(
+        ["sh", "-c", listed],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+        env=variables,
+    ).stdout
+
+
 # -- the CA ---------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +334,10 @@ def test_how_to_trust_the_ca(tmp_path):
         if name not in done.stdout
     ] == []
     assert str(certificate) in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Chromium")]
+    for _ in range(2):  # the first time there is no database
+        trusted = trust_in_chromium(line.removeprefix("Chromium"), tmp_path)
+    assert re.search(r"^robots_guard +C,,", trusted, re.MULTILINE)
     assert bundle.read_bytes().endswith(certificate.read_bytes())
     assert bundle.read_bytes().count(b"BEGIN CERTIFICATE") > 50
     assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
