@@ -244,6 +244,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int,
         Meta(
             ge=65_536,
+            le=10**15,
             description="Bytes after which a writer begins a new file. It also does so at midnight (UTC).",
         ),
     ] = 268_435_456

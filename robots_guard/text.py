@@ -164,5 +164,5 @@ def _range(bounds: msgspec.Meta) -> str:
 def number(value: float | None) -> str:
     """Return a number without an empty fraction: ``300``, not ``300.0``."""
     if isinstance(value, float):
-        return f"{value:g}"
+        return str(int(value)) if value.is_integer() else f"{value:g}"
     return str(value)

@@ -90,6 +90,7 @@ def test_a_switch_takes_the_spellings_of_every_framework(value):
         ({"agent": "mybot", "max_defer": "soon"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "-1"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
+        ({"agent": "mybot", "max_defer": "inf"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
         ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
         ({"agent": "mybot", "audit_passes": "perhaps"}, "audit_passes"),
@@ -112,7 +113,7 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
             "--on-unreachable 'wait' is not known: use defer, drop or allow",
         ),
         ("max_defer", "x", "--max-defer 'x' is not a number of seconds"),
-        ("max_defer", "-1", "--max-defer '-1' is out of range: use 0 or more seconds"),
+        ("max_defer", "-1", "--max-defer '-1' is out of range: use 0 to 31536000 seconds"),
         (
             "fetch_timeout",
             0,
@@ -124,7 +125,11 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
             "--audit-passes 'perhaps' is not known: use none, summary, all or sample:N, such as sample:100",
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
-        ("audit_rotate_bytes", "1", "--audit-rotate-bytes '1' is out of range: use 65536 or more"),
+        (
+            "audit_rotate_bytes",
+            "1",
+            "--audit-rotate-bytes '1' is out of range: use 65536 to 1000000000000000",
+        ),
         (
             "audit_retention_days",
             "x",

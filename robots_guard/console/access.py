@@ -158,10 +158,11 @@ def _is_from_console(headers: Headers, scheme: str, host: str) -> bool:
     POST, and a POST with neither is refused. A secret in each form would add nothing: only a page
     of the console could read it.
     """
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    if origin is None and site is None:
+    origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+    if not origins and not sites:
         return False
-    return origin in (None, f"{scheme}://{host}") and site in (None, "same-origin")
+    # A field may come twice: each must say the same.
+    return {*origins} <= {f"{scheme}://{host}"} and {*sites} <= {"same-origin"}
 
 
 def _forward_to(address: str) -> Response:

@@ -53,6 +53,7 @@ class PolicySettings(SignalSettings, frozen=True, kw_only=True):
         float,
         Meta(
             ge=0,
+            le=31_536_000.0,
             description="Seconds after which a deferred request is dropped, if its origin is"
             " unreachable or forbids it.",
         ),

@@ -160,6 +160,8 @@ async def test_own_form_fetches_robots_txt(application, fetched):
         {"origin": "", "sec-fetch-site": "same-origin"},
         {"sec-fetch-site": "none"},
         {},
+        [("origin", f"http://{HOST}"), ("origin", "https://evil.example")],
+        [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
     ],
     ids=str,
 )
