@@ -6,13 +6,15 @@ value, unless the operator has allowed it by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Optional
 
 from mitmproxy import addonmanager, optmanager
 from mitmproxy.proxy import mode_specs
 
+from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
 from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings, settings_of
 
@@ -151,6 +153,41 @@ def _as_set_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value)
+
+
+def reachable_hosts(host: str, modes: Iterable[mode_specs.ProxyMode]) -> list[str]:
+    """The hosts to listen on that other machines can reach; an empty one stands for all addresses.
+
+    `host` is that of modes without a host of their own. WireGuard has keys of its own.
+    """
+    hosts = [
+        mode.listen_host(host) for mode in modes if not isinstance(mode, mode_specs.WireGuardMode)
+    ]
+    return [each for each in hosts if not _is_loopback(each)]
+
+
+def _is_loopback(host: str) -> bool:
+    address = literal(host.strip("[]"))
+    if address is None:
+        return host == "localhost"
+    return address.is_loopback
+
+
+def open_listener(options: optmanager.OptManager) -> str | None:
+    """Where a proxy listens that any machine can use without credentials; None if it does not."""
+    if "proxyauth" in options and options.proxyauth:
+        return None
+    hosts = reachable_hosts(options.listen_host, _parsed(options.mode))
+    if not hosts:
+        return None
+    return hosts[0] or "all addresses"
+
+
+def _parsed(specs: Iterable[str]) -> Iterator[mode_specs.ProxyMode]:
+    """The modes that can be parsed; mitmproxy itself reports the others."""
+    for spec in specs:
+        with contextlib.suppress(ValueError):
+            yield mode_specs.ProxyMode.parse(spec)
 
 
 def _is_judged_mode(spec: str) -> bool:

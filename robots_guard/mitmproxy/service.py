@@ -142,11 +142,23 @@ class Service:
             if note := signals_note(settings):
                 place += f"; {note}"
             log.info("robots_guard: guarding %s, %s", settings.agent, place)
+            self._warn_of_open_listener()
         except SettingsError as error:
             self.fault = str(error)
             log.error("robots_guard: %s", error)
         self.is_running = True
         self._end_log_windows()
+
+    def _warn_of_open_listener(self) -> None:
+        """Warn if any machine can use a mitmdump. The command refuses to start instead."""
+        place = options.open_listener(ctx.options)
+        if self._given is None and place is not None:
+            log.warning(
+                "robots_guard: this proxy listens on %s without authentication, and any machine that reaches"
+                " it crawls as %s: use --listen-host 127.0.0.1, or --set proxyauth=USER:PASSWORD",
+                place,
+                self.guard_or_raise().settings.agent,
+            )
 
     def _end_log_windows(self) -> None:
         """Log counts of repeated decisions when they are due, also while no decision is made."""

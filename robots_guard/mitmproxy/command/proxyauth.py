@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mitmproxy.proxy import mode_specs
 
-from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
+from robots_guard.mitmproxy.options import reachable_hosts
 
 WITHOUT_PASSWORD = ("", "any")
 
@@ -55,11 +55,7 @@ def _validate_htpasswd(path: Path) -> None:
 
 def require_auth_off_loopback(host: str, modes: Iterable[str], proxyauth: str) -> None:
     """Require users with passwords for an address that other machines can reach. WireGuard has keys of its own."""
-    parsed = [_parse_mode(spec) for spec in modes]
-    hosts = [
-        mode.listen_host(host) for mode in parsed if not isinstance(mode, mode_specs.WireGuardMode)
-    ]
-    wide = [each for each in hosts if not _is_loopback(each)]
+    wide = reachable_hosts(host, [_parse_mode(spec) for spec in modes])
     if wide and proxyauth in WITHOUT_PASSWORD:
         place = wide[0] or "on all addresses"
         raise SettingsError(
@@ -73,10 +69,3 @@ def _parse_mode(mode: str) -> mode_specs.ProxyMode:
     except ValueError as error:
         modes = "regular, upstream:URL, reverse:URL, socks5, transparent, local or wireguard"
         raise SettingsError(f"--mode {mode}: {error}: use {modes}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    address = literal(host.strip("[]"))
-    if address is None:
-        return host == "localhost"
-    return address.is_loopback

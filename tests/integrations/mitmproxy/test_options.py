@@ -179,3 +179,23 @@ def test_mitmproxy_internals_that_are_used_exist():
     """They are not public interfaces: a mitmproxy that lacks one should fail here, by name."""
     assert clientplayback.ReplayHandler.replay
     assert tlsconfig.TlsConfig.tls_clienthello
+
+
+@pytest.mark.parametrize(
+    ("host", "mode", "said"),
+    [
+        ("", "regular", "on all addresses without"),
+        ("192.0.2.1", "regular", "on 192.0.2.1 without"),
+        ("127.0.0.1", "regular@0.0.0.0:0", "on 0.0.0.0 without"),
+        ("127.0.0.1", "regular", None),
+        ("::1", "regular", None),
+        ("localhost", "regular", None),
+    ],
+)
+async def test_a_mitmdump_that_any_machine_can_use_says_so(context, caplog, host, mode, said):
+    context.options.update(listen_host=host, mode=[mode])
+    context.guard.running()
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    found = [each for each in warnings if "without authentication" in each]
+    assert len(found) == (said is not None)
+    assert said is None or (said in found[0] and "--listen-host 127.0.0.1" in found[0])
