@@ -18,6 +18,7 @@ PACKAGES = {
     "redis-cli": "redis-tools",
     "promtool": "prometheus",
     "certutil": "libnss3-tools",
+    "htpasswd": "apache2-utils",
     TOMCAT: "tomcat10",
     LOCALES: "locales",
     "localedef": "libc-bin",

@@ -6,13 +6,14 @@ import ast
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 
 import pytest
-from integrations.mitmproxy.process import ROOT, refused_start
-
-from robots_guard.testing import Reply
+from integrations.mitmproxy.process import PATIENCE, ROOT, proxy, refused_start
+from integrations.mitmproxy.wire import plain
+from support.programs import program
 
 
 def unit():
@@ -22,12 +23,14 @@ def unit():
     )
 
 
+def instructions():
+    """The lines of the Containerfile that are no comments, by their first word."""
+    lines = (ROOT / "examples" / "Containerfile").read_text().splitlines()
+    return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
 def container():
-    lines = dict(
-        line.split(" ", 1)
-        for line in (ROOT / "examples" / "Containerfile").read_text().splitlines()
-        if line
-    )
+    lines = instructions()
     return json.loads(lines["ENTRYPOINT"]) + json.loads(lines["CMD"])
 
 
@@ -48,20 +51,29 @@ def test_options_in_examples_exist(command, tmp_path):
     assert "telepathy" in printed, printed
 
 
-@pytest.mark.parametrize(("ready", "status"), [("1.0", 0), ("0.0", 1)])
-def test_container_is_healthy_only_while_it_judges_requests(net, ready, status):
-    text = (ROOT / "examples" / "Containerfile").read_text()
-    _, option, code = json.loads(re.search(r"^HEALTHCHECK CMD (.*)$", text, re.MULTILINE)[1])
-    metrics = f"# TYPE robots_guard_ready gauge\nrobots_guard_ready {ready}\n"
-    site = net.origin("", {"/metrics": Reply(body=metrics)})
-    done = subprocess.run(
-        [sys.executable, option, code.replace("http://127.0.0.1:9180", site.url)],
-        check=False,
-        capture_output=True,
-        timeout=30,
-    )
-
-    assert (done.returncode, done.stderr) == (status, b"")
+def test_the_containers_health_check_asks_whether_requests_are_judged(tmp_path):
+    """With a real htpasswd file, made as the Containerfile says; the check itself has no user."""
+    made = [program("htpasswd"), "-cbB", str(tmp_path / "users"), "alice", "secret"]
+    subprocess.run(made, check=True, capture_output=True, timeout=PATIENCE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    check = instructions()["HEALTHCHECK"].removeprefix("CMD ")
+    assert "9180" in container()
+    command = json.loads(check.replace("9180", port))
+    command[0] = sys.executable
+    options = ["--proxyauth", f"@{tmp_path / 'users'}", "--metrics", port]
+    with proxy(tmp_path, options) as integration:
+        assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 0
+        refused = plain(integration, "http://robots.guard/ready")
+        assert (refused.status, refused.headers["proxy-authenticate"]) == (
+            407,
+            'Basic realm="robots_guard"',
+        )
+        alice = "Proxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n"
+        assert plain(integration, "http://robots.guard/ready", fields=alice).status == 200
+    assert subprocess.run(
+        command, check=False, timeout=PATIENCE, stderr=subprocess.DEVNULL
+    ).returncode
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/proxy.md"])
