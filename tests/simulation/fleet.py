@@ -30,6 +30,7 @@ from simulation.tiers import TIERS, Tier
 # short, because other processes poll a lease all the time
 LIMITS = Limits(connect=1.0, first_byte=2.0, total=4.0)
 ATTEMPTS = 12  # of a deferred request
+COUNTED = 4  # in one of as many histories, passes are only counted
 AFTER = 0.5  # seconds from the last request until the guards are closed, if the plan says so
 
 
@@ -44,7 +45,7 @@ class Worker:
             kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate
         )
         self.view = View(history.disk, self.process)
-        self.log = Log(self.view, self.process, fsync=plan.fsync)
+        self.log = Log(self.view, self.process, fsync=plan.fsync, counts=plan.seed % COUNTED == 0)
         self.purposes = member.purposes
         self.is_paused: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
         self.is_closed = False

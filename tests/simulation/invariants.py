@@ -9,6 +9,7 @@ foreign           no request is judged by another site's answer, unless a redire
 wrongly-refused   no request is refused that no answer of its site refuses
 internal-error    no decision is an internal error of the guard
 recorded          a decision is in the audit log before it is released, if the log is writable
+counted           ... or counted, if passes are only counted; every count is written at closing
 lost              an acknowledged record is kept
 doubled           ... once, unless its file was removed
 decision-timeout  a check ends within the time for a decision
@@ -55,6 +56,9 @@ CLOCKS_DIFFER = 0.05  # seconds, at most, between sound clocks
 LATENCY = 10.0
 # a truncated line is not a record
 _ID = re.compile(rb'\{"kind":"decision".*?"id":"([0-9a-f-]+)".*\}\Z')
+_COUNT = re.compile(
+    rb'\{"kind":"passes".*?"writer":"(?P<writer>[^"]+)".*?"count":(?P<count>\d+).*\}\Z'
+)
 STALE_IF_ERROR = 30 * 86_400.0  # RFC 9309 section 2.3.1.4
 
 
@@ -117,7 +121,7 @@ class Judge:
     def _judge_release(self, worker: Worker, decision: Decision) -> None:
         verdict = decision.verdict
         log = worker.log
-        if decision.id not in log.recorded and decision.id not in log.failed:
+        if not any(decision.id in ids for ids in (log.recorded, log.failed, log.counted)):
             self.report("recorded", f"{worker.name}: {_describe(decision)} is in no log")
         if (
             verdict.action is Action.PASS
@@ -373,6 +377,21 @@ class Judge:
         doubled = sorted(each for each, times in kept.items() if times > 1)
         if doubled and not self._plan.removals:
             self.report("doubled", f"{doubled}")
+        if not self._plan.removals:
+            self._counts()
+
+    def _counts(self) -> None:
+        """Judge the counts of passes. A process that dies, and one that cannot write its log, may
+        lose some; none may count a pass twice."""
+        kept: Counter[str] = Counter()
+        for found in filter(None, map(_COUNT.match, self._history.disk.records())):
+            kept[found["writer"].decode()] += int(found["count"])
+        for worker in self._history.workers:
+            written = kept[worker.log.writer]
+            counted = len(worker.log.counted) - worker.log.uncounted
+            is_whole = worker.process.is_alive and not self._plan.log
+            if written > counted or (is_whole and written < counted):
+                self.report("counted", f"{worker.name}: {counted} passes, {written} in the log")
 
     def _judge_leftovers(self, worker: Worker) -> None:
         left = sorted(task.name for task in worker.process.tasks)
