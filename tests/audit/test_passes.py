@@ -21,7 +21,7 @@ from robots_guard.audit.write import runs
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, ResponseRef, Verdict
-from robots_guard.errors import AuditLogError
+from robots_guard.errors import AuditLogError, MissingExtra
 from robots_guard.settings import LEVELS, Settings
 
 TESTS = str(Path(__file__).parents[1])
@@ -291,3 +291,12 @@ def test_a_single_setting_that_is_given_wins(level):
 def test_passes_that_no_request_follows_are_not_counted(component):
     assert effective(component) == ("none", "none", "none")
     assert effective(component, audit="all") == ("all", "none", "none")
+
+
+def test_a_level_that_needs_an_extra_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "warcio", None)
+    settings = Settings(agent="mybot", audit="evidence")
+    with pytest.raises(
+        MissingExtra, match=r"^audit = evidence, .* needs an extra .*robots_guard\[audit\]"
+    ):
+        audit_log_in(tmp_path, warc=settings.log_options("scrapy").warc)

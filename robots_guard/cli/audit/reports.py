@@ -22,7 +22,7 @@ from robots_guard.cli.audit.records import directory_of, filter_of, filters, rep
 from robots_guard.cli.options import audit_log_option, store_option
 from robots_guard.cli.terminal import print_lines, progress
 from robots_guard.core.codec import EMPTY
-from robots_guard.core.verdict import RuleRef
+from robots_guard.core.verdict import RuleRef, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS, default_store
@@ -208,16 +208,23 @@ def _print_replay(bundle: Bundle, result: Replayed) -> None:
     print_lines(
         [
             (
-                f"recorded  {record.action.upper()} ({record.reason})  {record.at}  {record.url}",
+                f"recorded  {_outcome(record)}  {record.at}  {record.url}",
                 record.action,
             ),
-            (f"replayed  {verdict.action.upper()} ({verdict.reason})", verdict.action),
+            (f"replayed  {_outcome(verdict)}", verdict.action),
             *((f"  {line}", "") for line in _context(bundle.document, verdict.rule)),
             *((f"differs: {difference}", "red") for difference in result.differences),
             *((f"note: {caveat}", "yellow") for caveat in result.caveats),
             ("the verdict differs" if result.differences else "the same verdict", ""),
         ]
     )
+
+
+def _outcome(it: Record | SignalsRecord | Verdict) -> str:
+    """Return the action and reason, and what would have been done without an exemption, or if
+    report_only were not set."""
+    would = f", otherwise {it.would.upper()}" if it.would else ""
+    return f"{it.action.upper()} ({it.reason}{would})"
 
 
 def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
