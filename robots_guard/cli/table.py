@@ -10,6 +10,7 @@ never cut, wherever in a text it stands; the end of a URL and of a rule is kept.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -26,6 +27,10 @@ MOST_LINES = 3  # of a record; with more, each value gets a line of its own
 
 #: The origin of a URL: everything up to its path, query or fragment.
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s/?#]*")
+
+
+#: The beginning of a line up to its value, which at least two spaces divide from its name.
+_NAME_AND_VALUE = re.compile(r" *\S+( \S+)* {2,}(?=\S)")
 
 
 class TableColumn(NamedTuple):
@@ -99,14 +104,27 @@ def wrapped(text: str, width: int) -> list[str]:
     lines: list[str] = []
     origins = [found.span() for found in _ORIGIN.finditer(text)]
     start = 0
-    while cell_len(text[start:]) > width:
-        most = start + max(len(_beginning(text[start:], width)), 1)
-        end = _line_end(text, start, most, origins)
+    while (most := _limit(text, start, width)) < len(text):
+        end = _line_end(text, start, max(most, start + 1), origins)
         lines.append(text[start:end].rstrip(" "))
         start = end
         while text.startswith(" ", start):
             start += 1
     return [*lines, text[start:]]
+
+
+def folded(text: str, room: int) -> list[str]:
+    """Break a line of text at the terminal's width. Further lines begin below the value, if the line
+    has a name and a value in columns, and are indented otherwise."""
+    if cell_len(text) <= room:
+        return [text]
+    columns = _NAME_AND_VALUE.match(text)
+    indent = cell_len(columns[0]) if columns else INDENT + len(text) - len(text.lstrip(" "))
+    indent = min(indent, room // 2)
+    start = len(text) - len(text.lstrip(" "))
+    first = text[:start] + wrapped(text[start:], room - start)[0]
+    rest = text[len(first) :].lstrip(" ")
+    return [first, *(" " * indent + line for line in wrapped(rest, room - indent))]
 
 
 def _line_end(text: str, start: int, most: int, origins: Sequence[tuple[int, int]]) -> int:
@@ -116,7 +134,9 @@ def _line_end(text: str, start: int, most: int, origins: Sequence[tuple[int, int
     space = text.rfind(" ", start + 1, most)
     if space > start:
         return space + 1
-    for begin, end in origins:
+    before = bisect_left(origins, (most,)) - 1
+    if before >= 0:
+        begin, end = origins[before]
         if begin < most < end:
             return _end_in_origin(text, max(begin, start), most, end)
     return max(text.rfind("/", start, most) + 1, 0) or most
@@ -138,12 +158,17 @@ def _end_in_origin(text: str, start: int, most: int, end: int) -> int:
 
 
 def _beginning(text: str, width: int) -> str:
+    return text[: _limit(text, 0, width)]
+
+
+def _limit(text: str, start: int, width: int) -> int:
+    """Return how far a text fits into a width, from `start` on."""
     used = 0
-    for index, character in enumerate(text):
-        used += cell_len(character)
+    for at in range(start, len(text)):
+        used += cell_len(text[at])
         if used > width:
-            return text[:index]
-    return text
+            return at
+    return len(text)
 
 
 def _end(text: str, width: int) -> str:

@@ -24,6 +24,7 @@ from robots_guard.cli.table import (
     Painted,
     TableColumn,
     block_lines,
+    folded,
     layout,
     record_lines,
     short_times,
@@ -172,8 +173,10 @@ def write_line(text: str, *, flush: bool = False) -> None:
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines of text, each with an action, a style, or an empty string for neither."""
     out = console_of()
+    is_terminal = sys.stdout.isatty()
     for text, style in lines:
-        out.print(styled(text, style), soft_wrap=True)
+        for part in folded(safe(text), out.width) if is_terminal else [text]:
+            out.print(styled(part, style), soft_wrap=True)
 
 
 @contextmanager

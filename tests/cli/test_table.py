@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from support.cost import LINEAR, growth
 
 from robots_guard.audit.record import Record
 from robots_guard.cli.audit.records import COLUMNS, row_of
@@ -15,6 +16,7 @@ from robots_guard.cli.table import (
     ELLIPSIS,
     TableColumn,
     block_lines,
+    folded,
     layout,
     record_lines,
     short_times,
@@ -220,3 +222,44 @@ def test_empty_columns_are_left_out_and_too_many_become_a_list():
 )
 def test_time_of_today_has_no_date(moment, shown):
     assert short_times("2026-11-23")(moment) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "agent      mybot, dialect rfc9309, google",
+            ["agent      mybot, dialect", "           rfc9309, google"],
+        ),
+        (
+            "robots.txt:3: warning RG101 name: the line",
+            ["robots.txt:3: warning RG101", "  name: the line"],
+        ),
+        ("    3 | short", ["    3 | short"]),
+        (
+            "see https://a.test:8000/x and https://b.test",
+            ["see https://a.test:8000/x", "  and https://b.test"],
+        ),
+    ],
+)
+def test_long_line_goes_on_below_its_value(text, lines):
+    assert folded(text, 28) == lines
+
+
+@given(texts, st.integers(0, 30), st.integers(20, 120))
+def test_folded_text_is_complete_and_fits(text, indent, room):
+    lines = folded(" " * min(indent, room // 2) + text, room)
+
+    assert max(map(cell_len, lines)) <= room
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "a ", "a.", "/", "http://", "http://a.b:8/ ", "\u0301", "日"]
+)
+def test_cost_of_a_long_line_is_linear(unit):
+    def text(size):
+        return unit * size
+
+    assert growth(lambda line: folded(line, 80), text, 5_000) < LINEAR
+    assert growth(lambda line: shorten(line, 80), text, 5_000) < LINEAR
