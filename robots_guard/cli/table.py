@@ -22,7 +22,9 @@ GAP = 2  # cells between two columns
 INDENT = 2  # cells before the further lines of a record
 SHORTEST_END = 12  # cells of a URL or rule that are kept at its end
 SHORTEST_TEXT = 16  # cells to which a text is wrapped at least
-COMFORTABLE = 60  # cells that a value for the second line gets before it moves to the first
+COMFORTABLE = (
+    60  # cells that a long value gets on one line with all others, or else it gets a second line
+)
 MOST_LINES = 3  # of a record; with more, each value gets a line of its own
 
 #: The origin of a URL: everything up to its path, query or fragment.
@@ -212,7 +214,7 @@ class _Size(NamedTuple):
     @property
     def beside_others(self) -> int:
         """The cells that it gets at least if the whole record is on one line."""
-        if self.column.line == 1:
+        if self.column.fit == "whole":
             return self.least
         return max(self.least, min(self.natural, COMFORTABLE))
 
@@ -283,9 +285,17 @@ def record_lines(
         indent = INDENT if number else 0
         fitted = [
             (cell, _fitted(columns[cell.place], row[cell.place], cell.width, ellipsis))
-            for cell in line
+            for cell in _widened(line, row, room - indent if number else 0)
         ]
         yield from _side_by_side(fitted, indent, room)
+
+
+def _widened(line: Sequence[Cell], row: Sequence[str], room: int) -> Sequence[Cell]:
+    """Give a value that is alone on its line all the room of it."""
+    filled = [cell for cell in line if row[cell.place]]
+    if len(filled) == 1 and room:
+        return [Cell(filled[0].place, room)]
+    return line
 
 
 def _fitted(column: TableColumn, value: str, width: int, ellipsis: str) -> list[str]:

@@ -263,3 +263,11 @@ def test_cost_of_a_long_line_is_linear(unit):
 
     assert growth(lambda line: folded(line, 80), text, 5_000) < LINEAR
     assert growth(lambda line: shorten(line, 80), text, 5_000) < LINEAR
+
+
+def test_value_alone_on_its_line_gets_all_of_it():
+    url = "https://a.test/" + "x" * 45 + "/page.html"
+    alone, beside = lines_of([row(url, rule=None, line=None), row(url + url)], 80)
+
+    assert text_of(alone[1]).strip() == url
+    assert ELLIPSIS in text_of(beside[1])
