@@ -7,7 +7,7 @@ reading, verifying and exporting give the line itself. Compaction may be interru
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,8 @@ from robots_guard.audit.read.parquet import (
     duckdb_error,
     first_bytes,
 )
-from robots_guard.audit.read.reader import Unreadable, copy_records, unpacked
+from robots_guard.audit.read.reader import Newer, Unreadable, copy_records, unpacked
+from robots_guard.audit.record import SCHEMA
 from robots_guard.audit.schema import COLUMNS, first_line, lines_in, literal, named
 from robots_guard.audit.segments import (
     PARQUET,
@@ -71,7 +72,10 @@ def _compact(directory: Path, before: str, trouble: Unreadable) -> list[Compacte
     compacted = []
     for day, group in groupby(found, key=lambda segment: segment.day):
         with ExitStack() as locks:
-            closed = [each for each in group if _is_ready(each, locks, trouble)]
+            ready = [each for each in group if _is_ready(each, locks, trouble)]
+            newer = _newer_records(ready)
+            trouble.newer |= newer
+            closed = [each for each in ready if each.path.name not in newer]
             if closed:
                 compacted.append(_compact_day(directory, day, closed, trouble))
     return compacted
@@ -99,6 +103,22 @@ def _why_not_whole(segment: Segment) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def _newer_records(ready: list[Segment]) -> dict[str, Newer]:
+    """The records of a later version, by file: such a file stays as it is, because their fields are
+    not known."""
+    if not ready:
+        return {}
+    lines = lines_in([segment.path for segment in ready], names=True)
+    schema = "TRY_CAST(regexp_extract(raw, '\"schema\":([0-9]+)', 1) AS BIGINT)"
+    with database() as connection, suppress(duckdb_error()):
+        rows = connection.execute(
+            f"SELECT filename, count(*), max({schema}) FROM {lines} WHERE starts_with(raw, '{{\"kind\"')"
+            f" AND ends_with(raw, '}}') AND {schema} > {SCHEMA} GROUP BY 1 ORDER BY 1"
+        )
+        return {Path(name).name: Newer(*found) for name, *found in rows.fetchall()}
+    return {}
 
 
 def _compact_day(

@@ -46,7 +46,11 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True):
 
     def url(self, url: str) -> str:
         """A URL fit for the audit log: without userinfo, fragment and secrets; printable ASCII,
-        other bytes escaped."""
+        other bytes escaped; cut to LONGEST characters."""
+        return cut(self.uncut_url(url))
+
+    def uncut_url(self, url: str) -> str:
+        """The same in full length."""
         whole = url.partition("#")[0]
         if "@" in whole:
             whole = _USERINFO.sub("", whole, count=1)
@@ -54,7 +58,7 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True):
             whole = self._hide_query(whole)
         if not (whole.isascii() and whole.isprintable() and " " not in whole):
             whole = _UNSAFE.sub(_percent, whole)
-        return cut(whole)
+        return whole
 
     def _hide_query(self, url: str) -> str:
         if self.query == "keep":

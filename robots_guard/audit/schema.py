@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from robots_guard.audit.record import AnyRecord, EvidenceItem
+from robots_guard.audit.record import SCHEMA, AnyRecord, EvidenceItem
 
 # Bytes of a line that DuckDB reads: a power failure may leave long garbage.
 LONGEST = 32 * 1024 * 1024
@@ -47,6 +47,9 @@ def column_type(kind: Any) -> str:
         return _TYPES[first]
     return _TYPES[type(first)]  # Literal[x]
 
+
+#: What the head of a line has, after its kind.
+_HEAD = f'"schema":{SCHEMA},"at":"'
 
 #: Every field of every kind of record, and its DuckDB type.
 COLUMNS = _columns()
@@ -83,8 +86,8 @@ def named(path: Path) -> str:
     return os.fsencode(path).decode()
 
 
-def lines_in(paths: Iterable[Path]) -> str:
-    """A table of the lines of files, in the column `raw`.
+def lines_in(paths: Iterable[Path], *, names: bool = False) -> str:
+    """A table of the lines of files, in the column `raw`; with `names`, also of their `filename`.
 
     A line that is not a record never causes an error, but may be several rows or none: carriage
     returns also end a line here, and lines longer than LONGEST are skipped.
@@ -92,7 +95,7 @@ def lines_in(paths: Iterable[Path]) -> str:
     return (
         f"read_csv({files_in(paths)}, columns = {{raw: 'VARCHAR'}}, delim = '\x01', quote = '', escape = '',"
         f" new_line = '\\n', strict_mode = false, max_line_size = {LONGEST}, buffer_size = {LONGEST},"
-        " header = false, auto_detect = false, ignore_errors = true)"
+        f" header = false, auto_detect = false, ignore_errors = true, filename = {names})"
     )
 
 
@@ -109,6 +112,26 @@ def records_with(paths: Iterable[Path], text: str) -> str:
     """A table of the records of those lines that contain a text."""
     lines = f"SELECT raw FROM {lines_in(paths)} WHERE contains(raw, {literal(text)}) AND json_valid(raw)"
     return f"(SELECT unnest(from_json(raw, {literal(structure())})) FROM ({lines}))"
+
+
+def records_or_damage(paths: Iterable[Path], texts: Iterable[str], pattern: str) -> str:
+    """SQL for the records of those lines that contain one of these texts, and for the lines that do
+    not look like records of this version; with the column `filename`. A line that is not JSON is a
+    row of nulls. Records whose `url` does not match `pattern`, an SQL expression, are left out."""
+    wanted = " OR ".join(f"contains(raw, {literal(text)})" for text in texts)
+    damaged = f"NOT contains(raw, {literal(_HEAD)}) OR NOT ends_with(raw, '}}')"
+    test = f"({wanted} OR {damaged}) AND trim(raw) <> ''"
+    url = "json_extract_string(raw, '$.url')"
+    is_named = f"coalesce(regexp_full_match({url}, {pattern}), true)"
+    test += f" AND CASE WHEN json_valid(raw) THEN {is_named} ELSE true END"
+    return (
+        f"SELECT unnest({parsed_line()}), filename FROM {lines_in(paths, names=True)} WHERE {test}"
+    )
+
+
+def parsed_line() -> str:
+    """SQL for the columns of a line, or NULL for one that is not JSON."""
+    return f"CASE WHEN json_valid(raw) THEN from_json(raw, {literal(structure())}) END"
 
 
 def first_line(error: Exception) -> str:

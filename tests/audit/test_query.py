@@ -74,6 +74,9 @@ def test_written_records_are_read_back_unchanged(tmp_path):
         ({"component": "scrapy"}, [4]),
         ({"agent": "OTHERBOT"}, [1]),
         ({"action": "drop", "component": "scrapy"}, []),
+        ({"url": "HTTPS://user@B.test:443#x"}, [2]),
+        ({"url_prefix": "https://a.test/%70rivate/"}, [1, 3, 4]),
+        ({"host": "b.test"}, [2]),
     ],
 )
 def test_filters(tmp_path, wanted, found):
@@ -98,7 +101,6 @@ FOREIGN = [
     b"[" * 50_000 + b"\n",
     line()[:-30] + b"\n",
     line()[:100] + line(),
-    line().replace(b'"schema":1', b'"schema":2'),
     line().replace(b'"line":2', b'"line":"2"'),
     line().replace(b"2027-01-15T08:00:00.000Z", b"yesterday"),
     b"x" * (3 * LONGEST_LINE) + b"\n",
@@ -115,6 +117,19 @@ def test_a_foreign_line_is_counted_and_skipped(tmp_path, foreign):
     assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1, 2]
     assert trouble.lines | trouble.torn == ({path.name: 1} if foreign.strip() else {})
     assert not trouble.lines or str(trouble) == "1 unreadable line in a.jsonl"
+
+
+def test_a_record_of_a_newer_version_is_named_so(tmp_path):
+    newer = line(seq=2).replace(b'"schema":1', b'"schema":99')
+    (tmp_path / "a.jsonl").write_bytes(line(seq=1) + newer + newer.replace(b"99", b"98"))
+    trouble = Unreadable()
+
+    assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1]
+    assert (trouble.newer, trouble.lines, trouble.torn) == ({"a.jsonl": (2, 99)}, {}, {})
+    assert str(trouble) == (
+        "2 records in a.jsonl written by a newer robots_guard (schema 99):"
+        " update robots_guard to read them"
+    )
 
 
 def test_a_torn_tail_is_counted(tmp_path):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.search import NOT_READABLE, Search, union
+from robots_guard.audit.read.search import COUNTED, NOT_READABLE, Search, note_unreadable, union
 from robots_guard.audit.schema import records_in
 from robots_guard.audit.segments import PARQUET
 
@@ -43,6 +43,6 @@ class LoadedSearch(Search):
     def unreadable(self) -> Unreadable:
         """The files, and parts of files, that could not be read."""
         if self._has_lines:
-            sql = f"SELECT filename, count(*) FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"  # noqa: S608  (quoted)
-            self.trouble.lines = {Path(name).name: count for name, count in self.rows(sql)}
+            sql = f"SELECT {COUNTED} FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"  # noqa: S608  (quoted)
+            note_unreadable(self.trouble, self.rows(sql))
         return self.trouble

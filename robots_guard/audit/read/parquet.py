@@ -18,10 +18,9 @@ from robots_guard.audit.schema import (
     files_in,
     first_line,
     lines_in,
-    literal,
     named,
+    parsed_line,
     records_in,
-    structure,
 )
 from robots_guard.audit.segments import (
     PARQUET,
@@ -114,7 +113,7 @@ def can_read(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
 
 
 #: The columns of a line, or NULL for one that is not JSON.
-PARSED = f"CASE WHEN json_valid(raw) THEN from_json(raw, {literal(structure())}) END"
+PARSED = parsed_line()
 
 
 def count_tampered_rows(path: Path) -> int:

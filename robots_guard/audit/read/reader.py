@@ -17,13 +17,15 @@ import stat
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
-from robots_guard.audit.record import AnyRecord, Record, SignalsRecord, moment
+from robots_guard.audit.read.resource import Resource, is_of_host, prefix_of, resource_of
+from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord, moment
 from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
 from robots_guard.core.component import Component
 from robots_guard.core.verdict import Action
@@ -58,17 +60,49 @@ _decoder = msgspec.json.Decoder(AnyRecord)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
+class Newer(NamedTuple):
+    """The number of records of a later version in a file, and the highest of their schemas."""
+
+    records: int
+    schema: int
+
+
+class _Versioned(msgspec.Struct):
+    """What a record of any version has."""
+
+    schema: int
+    kind: str
+
+
+_versioned = msgspec.json.Decoder(_Versioned)
+
+
+def _newer_schema(line: bytes) -> int | None:
+    """The schema of a record of a later version, or None."""
+    try:
+        schema = _versioned.decode(line).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return schema if schema > SCHEMA else None
+
+
 @dataclass(slots=True)
 class Unreadable:
-    """What could not be read, by file: torn lines, lines that are not records, and unreadable
-    files."""
+    """What could not be read, by file: torn lines, lines that are not records, unreadable files,
+    and the records of a later version, with the highest of their schemas."""
 
     torn: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    newer: dict[str, Newer] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.torn or self.lines or self.files)
+        return bool(self.torn or self.lines or self.files or self.newer)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether there are lines that could not be read, torn ones aside."""
+        return bool(self.lines or self.newer)
 
     def __str__(self) -> str:
         parts = [
@@ -76,6 +110,11 @@ class Unreadable:
             for name, count in self.torn.items()
         ]
         parts += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
+        parts += [
+            f"{_records(found.records)} in {name} written by a newer robots_guard (schema {found.schema}):"
+            " update robots_guard to read them"
+            for name, found in self.newer.items()
+        ]
         parts += [f"{name} cannot be read ({why})" for name, why in self.files.items()]
         return "; ".join(parts)
 
@@ -84,13 +123,23 @@ class Unreadable:
         self.torn |= other.torn
         self.lines |= other.lines
         self.files |= other.files
+        self.newer |= other.newer
 
     def count(self, name: str, line: bytes) -> None:
         """Count a line of this file that is not a record. If it begins as records do, a kill or a
         full disk cut it off."""
+        schema = _newer_schema(line)
+        if schema is not None:
+            known = self.newer.get(name, Newer(0, 0))
+            self.newer[name] = Newer(known.records + 1, max(schema, known.schema))
+            return
         is_torn = line.startswith(b'{"kind":"'[: len(line)])
         counts = self.torn if is_torn else self.lines
         counts[name] = counts.get(name, 0) + 1
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def _lines(count: int, adjective: str) -> str:
@@ -103,9 +152,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the records that have all given values.
 
     `since` (inclusive) and `until` (exclusive) are moments as in records: ISO 8601, UTC,
-    milliseconds. `override` is an override's id, or `any`. The kind `decision` also selects the
-    decisions on responses that were refused, or only passed because of a setting, although their
-    kind is `signals`.
+    milliseconds. `override` is an override's id, or `any`. `url` is a URL in any spelling,
+    `url_prefix` how URLs begin, and `host` a host, with or without its port (see resource.py);
+    `key` is that with which the audit log hashes the values of queries, in hexadecimal. The kind
+    `decision` also selects the decisions on responses that were refused, or only passed because of
+    a setting, although their kind is `signals`.
     """
 
     kind: str | None = DECISION
@@ -121,6 +172,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     agent: str | None = None
     override: str | None = None
+    url: str | None = None
+    url_prefix: str | None = None
+    host: str | None = None
+    key: str = ""
+
+    @property
+    def resource(self) -> Resource | None:
+        """What `url` names. Raises SettingsError."""
+        return None if self.url is None else resource_of(self.url, bytes.fromhex(self.key))
 
     @property
     def equals(self) -> dict[str, str]:
@@ -148,10 +208,20 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.agent is not None and self.agent.lower() != getattr(entry, "agent", "").lower():
             return False
+        if not self._admits_place(entry):
+            return False
         override = getattr(entry, "override", None)
         return self.override is None or (
             override is not None and self.override in ("any", override)
         )
+
+    def _admits_place(self, entry: AnyRecord) -> bool:
+        url, resource = getattr(entry, "url", ""), self.resource
+        if resource is not None and not resource.is_named_by(url):
+            return False
+        if self.url_prefix is not None and not prefix_of(self.url_prefix).is_of(url):
+            return False
+        return self.host is None or is_of_host(getattr(entry, "origin", ""), self.host)
 
 
 def kind_of(entry: AnyRecord) -> str:
@@ -159,35 +229,75 @@ def kind_of(entry: AnyRecord) -> str:
     return str(entry.__struct_config__.tag)
 
 
+class Period(NamedTuple):
+    """A period between two moments as in records; `ends` is None if it has no end, or if a moment
+    was meant."""
+
+    begins: str
+    ends: str | None = None
+
+
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SPAN = re.compile(r"(\d{1,9})\s*(s|min|m|h|d|w)")
+_SPAN = re.compile(r"(\d{1,9})\s*(s|min|m|h|d|w)(?:\s+ago)?")
+#: Periods by their names: the hours of local time at which they begin and end, counted from the
+#: last midnight.
+_NAMED = {
+    "last night": (-6, 8),
+    "yesterday": (-24, 0),
+    "today": (0, None),
+    "this morning": (0, 12),
+}
+_KNOWN = (
+    "use a span such as 90s, 30m, 2h or 7d, a time such as 2026-11-20T08:00 (UTC), "
+    + ", ".join(_NAMED)
+)
 
 
 def moment_meant(text: str, now: float) -> str:
-    """A moment as in records, from ISO 8601 (UTC unless it has an offset) or from a span before now
-    such as 2h.
+    """A moment as in records, from ISO 8601 (UTC unless it has an offset), from a span before now
+    such as 2h, or the beginning of a named period such as "last night".
 
     Raises SettingsError for any other text.
     """
-    found = None
-    with suppress(ValueError, OverflowError):
-        found = moment(_seconds_meant(text.strip(), now))
-    if found is None:
-        raise SettingsError(
-            f"{text[:40]!r} is not a time: use a span such as 90s, 30m, 2h or 7d,"
-            " or a time such as 2026-11-20T08:00 (UTC)"
-        )
-    return found
+    return period_meant(text, now).begins
+
+
+def period_meant(text: str, now: float) -> Period:
+    """The period that a text means; with an end only if it is a named one (in the system's time
+    zone).
+
+    "last night" is from 18:00 on the day before to 08:00, "yesterday" the whole day, "today" from
+    midnight on, "this morning" until 12:00. Raises SettingsError for any other text.
+    """
+    begins = ends = None
+    with suppress(ValueError, OverflowError, OSError):
+        named = " ".join(text.lower().replace("-", " ").split())
+        if named in _NAMED:
+            first, last = _NAMED[named]
+            begins = moment(_local_hour(now, first))
+            ends = None if last is None else moment(_local_hour(now, last))
+        else:
+            begins = moment(_seconds_meant(text.strip(), now))
+    if begins is None:
+        raise SettingsError(f"{text[:40]!r} is not a time: {_KNOWN}")
+    return Period(begins, ends)
+
+
+def _local_hour(now: float, hours: int) -> float:
+    """The time so many hours after the last midnight, as clocks of the system's time zone show
+    it."""
+    midnight = datetime.combine(datetime.fromtimestamp(now).date(), time())  # noqa: DTZ006  (local)
+    return (midnight + timedelta(hours=hours)).timestamp()
 
 
 def _seconds_meant(text: str, now: float) -> float:
     span = _SPAN.fullmatch(text)
     if span:
         return now - int(span[1]) * _UNITS[span[2]]
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return time.timestamp()
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return at.timestamp()
 
 
 def records(

@@ -168,6 +168,16 @@ def _caveats_of_uses(record: SignalsRecord, today: float | None) -> list[str]:
     return caveats
 
 
+def judge_by(record: Record, settings: dict[str, str], policy: Policy, now: float) -> Verdict:
+    """The verdict on a recorded question at `now`, under another policy and its writer's settings.
+
+    Raises SettingsError if the question or the settings cannot be read.
+    """
+    terms = _terms(record, settings)
+    question = msgspec.structs.replace(_question(record, terms, now), deferral=None)
+    return check.judge_offline(question, terms, policy, now)
+
+
 def _check_document(record: Record, document: bytes | None) -> None:
     """Raises SettingsError if the document is missing, or is not the one that the record names."""
     wanted = record.sha256

@@ -12,7 +12,7 @@ import pickle
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
-from robots_guard.audit.read.reader import DECISION, Filter, Unreadable, copy_records
-from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
+from robots_guard.audit.read.resource import host_pattern, prefix_of
+from robots_guard.audit.record import SCHEMA, AnyRecord
 from robots_guard.audit.schema import (
     COLUMNS,
     JSON_COLUMNS,
@@ -38,12 +39,14 @@ from robots_guard.audit.schema import (
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
 from robots_guard.core.signal_settings import Use
 from robots_guard.errors import SettingsError
+from robots_guard.text import printable
 
 if TYPE_CHECKING:
     import duckdb
 
 MAX_ATTEMPTS = 6  # while files disappear; the second half of them uses copies
 PAGE = 10_000  # rows fetched at once
+LONGEST_MESSAGE = 2000  # characters of an error of DuckDB
 POLL = 0.1  # seconds between two progress reports
 T = TypeVar("T")
 
@@ -74,8 +77,10 @@ class Search:
         self.wanted = wanted or Filter(kind=None)
         self._used: set[str] = set()  # stems of the files that queries have read
         self._error_prefix = "the audit log"  # names the cause of a failed query
+        self._explain: Callable[[Exception], str] = first_line
         self._segments: list[Segment] = []
         self._unusable: set[str] = set()  # stems of files that DuckDB cannot read
+        self._dropping: list[str] | None = None  # writers that drop queries, once they are known
         try:
             self._retry(lambda: None, opens=True)
         except BaseException:
@@ -96,34 +101,64 @@ class Search:
 
     # -- queries -----------------------------------------------------------------------------------
 
-    def records(self, limit: int | None = None) -> Iterator[AnyRecord]:
-        """The records wanted, oldest first. Days are read one by one, so that a first page reads
-        only the first."""
+    def records(
+        self, limit: int | None = None, *, newest_first: bool = False
+    ) -> Iterator[AnyRecord]:
+        """The first `limit` of the records wanted, oldest or newest first. Days are read one by
+        one, so that a first page reads only the first."""
         left = limit
-        for day in _days(self._segments):
-            for entry in self._records_of(day, left):
+        days = _days(self._segments)
+        for day in reversed(days) if newest_first else days:
+            for entry in self._records_of(day, left, "DESC" if newest_first else "ASC"):
                 yield entry
                 if left is not None:
                     left -= 1
             if left == 0:
                 return
 
-    def _records_of(self, day: str | None, limit: int | None) -> Iterator[AnyRecord]:
+    def _records_of(
+        self, day: str | None, limit: int | None, direction: str
+    ) -> Iterator[AnyRecord]:
         names = [*COLUMNS]
         columns = ", ".join(f'"{name}"' for name in names)
-        where, values = conditions(self.wanted)
+        where, values = self.condition
+        order = f'"at" {direction}, writer {direction}, seq {direction}'
         tail = "" if limit is None else f" LIMIT {int(limit)}"
 
         def sql() -> str:
             of_day = [segment for segment in self._segments if day is None or segment.day == day]
             self._note_used(of_day)
             table = union(of_day, self.wanted.id)
-            return f'SELECT {columns} FROM ({table}) WHERE {where} ORDER BY "at", writer, seq{tail}'
+            return f"SELECT {columns} FROM ({table}) WHERE {where} ORDER BY {order}{tail}"
 
         for row in self._rows(sql, values):
             entry = record_of_row(dict(zip(names, row, strict=True)))
             if entry is not None:
                 yield entry
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        """The filter as an SQL condition and its values, as `conditions` gives it, with the records
+        of writers that drop queries."""
+        if self._dropping is None:
+            self._dropping = self._find_dropping()
+        return conditions(self.wanted, self._dropping)
+
+    @property
+    def files(self) -> list[Segment]:
+        """The files that are searched."""
+        return list(self._segments)
+
+    def _find_dropping(self) -> list[str]:
+        """The writers that drop queries, if the URL wanted has one."""
+        resource = self.wanted.resource
+        if resource is None or resource.without_query in resource.forms:
+            return []
+        sql = (
+            "SELECT DISTINCT writer FROM records"
+            " WHERE kind = 'start' AND settings->>'$.audit_query' = 'drop' ORDER BY 1"
+        )
+        return [writer for (writer,) in self.rows(sql)]
 
     def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of a query over all files. Raises SettingsError if DuckDB cannot execute it."""
@@ -141,25 +176,26 @@ class Search:
         try:
             statements = self._connection.extract_statements(sql)
         except self._error as error:
-            raise SettingsError(f"--sql: {first_line(error)}") from error
+            raise SettingsError(f"--sql: {_with_hints(error)}") from error
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SettingsError("--sql takes a single SELECT statement")
         self._note_used(self._segments)
-        self._error_prefix = "--sql"
+        self._error_prefix, self._explain = "--sql", _with_hints
         return self._retry(lambda: self._query_spooled(sql))
 
     def unreadable(self) -> Unreadable:
         """The parts of the files used that could not be read."""
-        for name, count in self._rows(self._unreadable):
-            self.trouble.lines[Path(name).name] = count
+        note_unreadable(self.trouble, self._rows(self._unreadable))
         return self.trouble
 
     def _unreadable(self) -> str:
         used = (segment for segment in self._segments if segment.stem in self._used)
         lines = sorted(segment.path for segment in used if segment.form != PARQUET)
         if not lines:
-            return "SELECT '', 0 WHERE false"
-        return f"SELECT filename, count(*) FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
+            return "SELECT '', 0, 0, 0 WHERE false"
+        return (
+            f"SELECT {COUNTED} FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
+        )
 
     def _note_used(self, used: list[Segment]) -> None:
         self._used.update(segment.stem for segment in used)
@@ -316,7 +352,7 @@ class Search:
             raise
         (result,) = outcome
         if isinstance(result, self._error):
-            raise SettingsError(f"{self._error_prefix}: {first_line(result)}") from result
+            raise SettingsError(f"{self._error_prefix}: {self._explain(result)}") from result
         if isinstance(result, Exception):
             raise result
         return result  # type: ignore[no-any-return]  # the result of `work`
@@ -338,6 +374,8 @@ DECISIONS = (
     "(kind = 'decision' OR (kind = 'signals'"
     " AND (action <> 'pass' OR would IS NOT NULL OR relaxed IS NOT NULL)))"
 )
+_ALL = {**COLUMNS, "time": "TIMESTAMP"}
+_USES = {f"use_{use.value.replace('-', '_')}": "VARCHAR" for use in Use if use is not Use.CRAWL}
 #: The records of responses, with a column for each use and for max-snippet.
 SIGNALS = (
     "SELECT *, "
@@ -350,9 +388,37 @@ SIGNALS = (
     " FROM records WHERE kind = 'signals'"
 )
 
+#: The tables for a user's SQL: their columns, and the types of these.
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "decisions": _ALL,
+    "signals": _ALL | _USES | {"max_snippet": "BIGINT"},
+    "records": _ALL,
+}
+
+_NEWER = f'"schema" > {SCHEMA} AND kind IS NOT NULL'
 NOT_READABLE = (
     '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
 )
+#: How many lines of a file are not readable, and of these, how many are of a newer version, and of
+#: which at most.
+COUNTED = (
+    f'filename, count(*), count(*) FILTER ({_NEWER}), coalesce(max("schema") FILTER ({_NEWER}), 0)'
+)
+
+
+def note_unreadable(trouble: Unreadable, counted: Iterable[tuple[Any, ...]]) -> None:
+    """Note the lines that were not readable, counted by COUNTED."""
+    for filename, count, newer, schema in counted:
+        name = Path(filename).name
+        if newer:
+            trouble.newer[name] = Newer(newer, schema)
+        if count > newer:
+            trouble.lines[name] = count - newer
+
+
+def _with_hints(error: Exception) -> str:
+    """DuckDB's message with its suggestions and the position, fit for a terminal."""
+    return printable(str(error).rstrip(), keep="\n")[:LONGEST_MESSAGE]
 
 
 def union(read: list[Segment], identity: str | None = None, parsed: str = "") -> str:
@@ -379,15 +445,15 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
     return f'SELECT *, TRY_CAST("at" AS TIMESTAMP) AS "time" FROM ({" UNION ALL BY NAME ".join(parts)})'
 
 
-def _days(read: list[Segment]) -> list[str | None]:
+def _days(read: list[Segment]) -> Sequence[str | None]:
     """The days of files; a single None for all together if the day of one is unknown."""
     if not all(segment.day for segment in read):
         return [None]
     return [*sorted({segment.day for segment in read})]
 
 
-def conditions(wanted: Filter) -> tuple[str, list[Any]]:
-    """A filter as an SQL condition and its values."""
+def conditions(wanted: Filter, dropping: Sequence[str] = ()) -> tuple[str, list[Any]]:
+    """A filter as an SQL condition and its values. `dropping` are the writers that drop queries."""
     tests: list[tuple[str, Any]] = [
         (f'"{name}" = ?', value) for name, value in wanted.equals.items()
     ]
@@ -405,7 +471,32 @@ def conditions(wanted: Filter) -> tuple[str, list[Any]]:
         tests.append(("override IS NOT NULL AND ?", True))
     elif wanted.override is not None:
         tests.append(("override = ?", wanted.override))
-    return " AND ".join(test for test, _ in tests) or "true", [value for _, value in tests]
+    for test, values in _place_tests(wanted, dropping):
+        tests += [(test, values[0]), *(("", value) for value in values[1:])]
+    return (
+        " AND ".join(test for test, _ in tests if test) or "true",
+        [value for _, value in tests],
+    )
+
+
+def _place_tests(wanted: Filter, dropping: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """The tests of URL and host, each with its values. That of the origin lets DuckDB skip files."""
+    resource = wanted.resource
+    if resource is not None:
+        yield "origin = ?", [resource.origin]
+        test, values = resource.spellings.condition
+        if dropping:
+            other, others = resource.spellings_without_query.condition
+            writers = ", ".join("?" for _ in dropping)
+            test = f"({test} OR (writer IN ({writers}) AND {other}))"
+            values += [*dropping, *others]
+        yield test, values
+    if wanted.url_prefix is not None:
+        prefix = prefix_of(wanted.url_prefix)
+        yield "origin = ?", [prefix.origin]
+        yield "regexp_full_match(url, ?)", [prefix.pattern]
+    if wanted.host is not None:
+        yield "regexp_full_match(origin, ?)", [host_pattern(wanted.host)]
 
 
 def _may_match(segment: Segment, wanted: Filter) -> bool:

@@ -83,7 +83,7 @@ def verify_log(directory: Path, trouble: Unreadable, trust: Trust | None = None)
     for attempt in range(1, MAX_ATTEMPTS + 1):
         present, found = segments(directory), Unreadable()
         finding = _verify(directory, present, found, trust or Trust())
-        is_wrong = found.lines or found.files or not finding.is_whole
+        is_wrong = found.has_lines or found.files or not finding.is_whole
         if attempt == MAX_ATTEMPTS or not (is_wrong and any(map(is_gone, present))):
             break
     trouble.add(found)

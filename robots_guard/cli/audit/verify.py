@@ -105,7 +105,7 @@ def verify(
             f"there is nothing to verify in {str(directory)!r}:"
             " name the directory that the integrations write to with --audit-log"
         )
-    is_whole = finding.is_whole and not (trouble.lines or trouble.files)
+    is_whole = finding.is_whole and not (trouble.has_lines or trouble.files)
     summary = _summary(finding, is_whole=is_whole)
     if as_json:
         _print_json(finding, summary)
