@@ -13,7 +13,12 @@ from urllib.parse import urlencode
 import click
 
 from robots_guard.cli.group import SectionedCommand
-from robots_guard.cli.options import address, settings_from, settings_options
+from robots_guard.cli.options import (
+    address,
+    existing_directory,
+    settings_from,
+    settings_options,
+)
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.settings import Settings
 
@@ -65,6 +70,7 @@ def serve(
     token = secrets.token_urlsafe(24)
     with contextlib.ExitStack() as opened:
         sources = sources_of(settings)
+        existing_directory(settings.audit_log)
         if sources.store is not None:
             opened.callback(sources.store.close)
         refresher = None

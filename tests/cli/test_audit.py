@@ -22,6 +22,7 @@ from robots_guard.audit.record import record_of
 from robots_guard.cli.audit.records import HEADINGS
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Exemption, Verdict
+from robots_guard.ports import Clocks
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_records_are_found_in_any_locale(ran, tmp_path):
 
 def test_query_prints_one_untruncated_row_per_record(here, audit_log):
     audit_log.write(decision("https://a.test/" + "x" * 500, at=AT + 3))
-    status, out, err = here("audit", "query")
+    status, out, err = here("audit", "query", "--oldest-first")
     lines = out.splitlines()
 
     assert (status, err) == (0, "")
@@ -100,18 +101,27 @@ def test_override_of_a_decision_is_shown(here, directory, verdict, cell):
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (["--origin", "https://a.test"], [2, 4]),
-        (["--origin", "https://A.test:443/some/page"], [2, 4]),
+        (["--origin", "https://a.test"], [4, 2]),
+        (["--origin", "https://A.test:443"], [4, 2]),
+        (["--url", "https://A.test/private/%31#top"], [2]),
+        (["--url", "https://b.test/private/2?token=other"], [3]),
+        (["--url", "https://a.test/*"], [4, 2]),
+        (["--url", "https://a.test/priv*"], [2]),
+        (["--url", "B.test"], [3]),
+        (["--url", "b.test:80"], []),
+        (["--id", "w-1"], [4, 3, 2]),
         (["--reason", "unreachable"], [4]),
-        (["--action", "drop"], [2, 3]),
+        (["--action", "drop"], [3, 2]),
         (["--component", "scrapy"], [2]),
         (["--component", "proxy"], [3]),
         (["--agent", "OtherBot"], [4]),
-        (["--since", "2027-01-15T08:00:01"], [3, 4]),
-        (["--since", "2027-01-15T09:00:01+01:00"], [3, 4]),
+        (["--since", "2027-01-15T08:00:01"], [4, 3]),
+        (["--since", "2027-01-15T09:00:01+01:00"], [4, 3]),
         (["--until", "2027-01-15T08:00:01Z"], [2]),
         (["--until", "1h"], []),
-        (["--limit", "2"], [2, 3]),
+        (["--limit", "2"], [4, 3]),
+        (["--limit", "2", "--oldest-first"], [3, 4]),
+        (["--oldest-first"], [2, 3, 4]),
         (["--action", "drop", "--component", "proxy"], [3]),
     ],
     ids=str,
@@ -164,6 +174,7 @@ def test_missing_records_are_reported(here, directory):
 
 
 def test_tail_waits_for_the_first_record(variables, directory):
+    directory.mkdir()
     child = subprocess.Popen(
         [COMMAND, "audit", "tail", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -181,7 +192,8 @@ def test_tail_waits_for_the_first_record(variables, directory):
 
 
 def test_json_equals_the_line_in_the_audit_log(here, audit_log):
-    assert here("audit", "query", "--json", "--kind", "all").out == audit_log.path.read_text()
+    printed = here("audit", "query", "--json", "--kind", "all", "--oldest-first").out
+    assert printed == audit_log.path.read_text()
 
 
 def test_unreadable_lines_are_reported_and_skipped(here, audit_log):
@@ -340,7 +352,7 @@ def test_csv_has_headings_and_no_formulas(here, audit_log):
     audit_log.write(
         decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9)
     )
-    rows = list(csv.DictReader(here("audit", "query", "--csv").out.splitlines()))
+    rows = list(csv.DictReader(here("audit", "query", "--csv", "--oldest-first").out.splitlines()))
 
     assert [row["action"] for row in rows] == ["drop", "drop", "defer", "drop"]
     assert rows[3]["agent"] == "'=cmd"
@@ -359,6 +371,50 @@ def test_sql(here, audit_log, form, expected):
     sql = "SELECT action, count(*) AS many FROM decisions GROUP BY 1 ORDER BY 1"
 
     assert here("audit", "query", "--sql", sql, *form) == (0, expected, "")
+
+
+def test_sql_errors_keep_the_hints_of_duckdb(here, audit_log):
+    err = here("audit", "query", "--sql", "SELECT actoin FROM decisions").err
+
+    assert 'Candidate bindings: "action"' in err
+    assert err.endswith("LINE 1: SELECT actoin FROM decisions\n               ^^^^^^\n")
+
+
+def test_the_columns_of_the_sql_tables_are_those_of_the_views(here, audit_log):
+    """They are printed without a log."""
+    printed = here("audit", "query", "--sql-columns", "--audit-log", "/none").out
+    for table in ("decisions", "signals", "records"):
+        described = here("audit", "query", "--json", "--sql", f"SELECT * FROM {table} LIMIT 1").out
+        named = [line.split("\t")[1] for line in printed.splitlines() if line.startswith(table)]
+        assert not described or set(json.loads(described)) == set(named)
+    assert "decisions\ttime\tTIMESTAMP\n" in printed
+
+
+def test_an_origin_with_a_path_is_said_to_widen(here, audit_log):
+    found = here("audit", "query", "--json", "--origin", "https://A.test:443/some/page")
+
+    assert [json.loads(line)["seq"] for line in found.out.splitlines()] == [4, 2]
+    assert found.err == (
+        "robots-guard: --origin means all of https://a.test: use --url for this URL alone\n"
+    )
+
+
+def test_a_named_period_is_said_in_utc(here, audit_log, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    monkeypatch.setattr(
+        "robots_guard.cli.options.CLOCKS", Clocks(now=lambda: AT + 3600, monotonic=time.monotonic)
+    )
+    try:
+        found = here("audit", "query", "--json", "--since", "last night")
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
+
+    assert found.err == (
+        "robots-guard: searching 2027-01-14T17:00:00.000Z to 2027-01-15T07:00:00.000Z\n"
+        "robots-guard: no record matches\n"
+    )
 
 
 def test_invalid_sql_is_reported_in_one_sentence(here, audit_log):
@@ -436,11 +492,11 @@ def test_lines_that_are_not_records_are_a_finding(here, audit_log):
 
 def test_compacting_does_not_change_query_results(here, audit_log):
     audit_log.close()
-    before = here("audit", "query", "--json").out
+    before = here("audit", "query", "--oldest-first", "--json").out
     status, out, _ = here("audit", "compact", "--today")
 
     assert (status, out) == (0, "20270115.1.parquet\t5 records from 1 files\n")
-    assert here("audit", "query", "--json").out == before
+    assert here("audit", "query", "--oldest-first", "--json").out == before
     assert here("audit", "tail", "--no-follow", "--json").out == before
     assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
 

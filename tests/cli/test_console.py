@@ -32,6 +32,7 @@ def running(*options):
 
 
 def test_printed_address_logs_in_and_refresh_fetches(variables, net, tmp_path):
+    (tmp_path / "audit_log").mkdir()
     site = net.origin("User-agent: *\nDisallow: /private/\n")
     with (
         running("--agent", "mybot") as (address, _),
@@ -59,13 +60,14 @@ def test_printed_address_logs_in_and_refresh_fetches(variables, net, tmp_path):
 
 def test_without_agent_nothing_is_fetched(variables, tmp_path):
     variables.delenv("ROBOTS_GUARD_AGENT")
+    (tmp_path / "audit_log").mkdir()
     with running() as (address, _), httpx.Client(follow_redirects=True) as browser:
         assert browser.get(address).status_code == 200
         assert (
             "Ask for"
             not in browser.get(address.partition("?")[0] + "origin?name=https://a.test").text
         )
-    assert not (tmp_path / "audit_log").exists()
+    assert not list((tmp_path / "audit_log").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,7 @@ def test_without_agent_nothing_is_fetched(variables, tmp_path):
         (["--host", "https://console.example/"], "is not a host name"),
         (["--store", "nowhere"], "is not a store"),
         (["--agent", "my bot"], "--agent"),
+        (["--listen", "127.0.0.1:0"], "there is no audit log in"),
     ],
     ids=str,
 )

@@ -26,8 +26,7 @@ from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.read.writer_check import WriterFinding
 from robots_guard.audit.record import moment
 from robots_guard.audit.segments import PART, put_if_new
-from robots_guard.cli.audit.records import directory_of, report_unreadable
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
 from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.errors import SettingsError
 from robots_guard.settings import CLOCKS
@@ -50,7 +49,7 @@ def anchor(audit_log: str | None, tsa: str | None) -> int:
 
     Exit status: 0 done, 1 a chain is broken, and its head is left out.
     """
-    directory, trouble = directory_of(audit_log), Unreadable()
+    directory, trouble = existing_directory(audit_log), Unreadable()
     with progress("verifying"):
         findings = verify_files(directory, trouble)
     report_unreadable(trouble)

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from robots_guard.audit.read.reader import Follower, Unreadable
-from robots_guard.audit.segments import segments
+from robots_guard.audit.record import AnyRecord
 from robots_guard.cli.audit.anchor import anchor
 from robots_guard.cli.audit.files import compact, schema
 from robots_guard.cli.audit.hold import hold
 from robots_guard.cli.audit.keys import keys
 from robots_guard.cli.audit.records import (
-    directory_of,
     filter_of,
     filters,
     given_options,
+    note_if_empty,
     print_records,
     print_table,
-    report_unreadable,
 )
 from robots_guard.cli.audit.reports import bundle, export, replay, report
 from robots_guard.cli.audit.verify import verify
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
 from robots_guard.cli.terminal import progress
+
+if TYPE_CHECKING:
+    from robots_guard.audit.read.search import Search
 
 POLL = 0.25  # seconds between two checks for new records
 
@@ -49,15 +51,39 @@ as_csv = click.option(
 )
 
 
+def _print_columns(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  (click's signature)
+    """Print the columns of the SQL tables, and end."""
+    if not value or ctx.resilient_parsing:
+        return
+    from robots_guard.audit.read.search import TABLES
+
+    rows = [(table, name, kind) for table, names in TABLES.items() for name, kind in names.items()]
+    print_table(["table", "column", "type"], rows, form="")
+    ctx.exit()
+
+
+_SQL_HELP = (
+    "Run one SELECT, instead of filters. Tables: decisions (requests, and responses that were"
+    " refused), signals (responses), records (all). Columns: those of a record, such as action,"
+    ' reason, url, origin, rule, agent, job, "at", id, and time, a timestamp; see --sql-columns.'
+)
+
+
 @audit.command()
 @audit_log_option
 @filters
-@click.option("--id", metavar="ID", help="Show the record with this id, as given in a refusal.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Show only the first N records.")
 @click.option(
-    "--sql",
-    metavar="SELECT",
-    help="Run one SELECT over the tables decisions and records, instead of filters.",
+    "--limit", type=click.IntRange(1), metavar="N", help="Show only the newest N records."
+)
+@click.option("--oldest-first", is_flag=True, help="Show the oldest of them first.")
+@click.option("--sql", metavar="SELECT", help=_SQL_HELP)
+@click.option(
+    "--sql-columns",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_columns,
+    help="Print the columns of the SQL tables, with their types.",
 )
 @as_json
 @as_csv
@@ -66,29 +92,22 @@ def query(
     limit: int | None,
     sql: str | None,
     *,
+    oldest_first: bool,
     as_json: bool,
     as_csv: bool,
     **values: Any,
 ) -> int:
-    """Search the audit log, oldest first."""
+    """Search the audit log, newest first."""
     from robots_guard.audit.read.search import Search
 
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other: give one of them")
-    form = ""
-    if as_json:
-        form = "json"
-    elif as_csv:
-        form = "csv"
+    form = _form(as_json=as_json, as_csv=as_csv)
     if sql is not None and (given := given_options(values)):
         raise click.UsageError(
             f"--sql cannot be combined with {', '.join(given)}: use its WHERE clause instead"
         )
-    directory = directory_of(audit_log)
-    is_empty = not segments(directory)
-    if is_empty:
-        click.echo(f"robots-guard: nothing has been recorded yet in {directory}", err=True)
-    wanted = None if sql is not None else filter_of(values)
+    directory = existing_directory(audit_log)
+    is_empty = note_if_empty(directory)
+    wanted = None if sql is not None else filter_of(values, directory)
     with (
         progress("searching") as on_progress,
         Search(directory, wanted, on_progress) as search,
@@ -98,11 +117,28 @@ def query(
             print_table(headings, rows, form=form)
             found = True
         else:
-            found = print_records(search.records(limit), form=form) > 0
+            entries = _newest(search, limit, oldest_first=oldest_first)
+            found = print_records(entries, form=form) > 0
         trouble = search.unreadable()
     if not (found or is_empty or trouble):  # an unreadable part might contain a match
         click.echo("robots-guard: no record matches", err=True)
     return report_unreadable(trouble)
+
+
+def _form(*, as_json: bool, as_csv: bool) -> str:
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other: give one of them")
+    if as_json:
+        return "json"
+    return "csv" if as_csv else ""
+
+
+def _newest(search: Search, limit: int | None, *, oldest_first: bool) -> Iterable[AnyRecord]:
+    """The newest records of a search, or all, in the order wanted."""
+    if oldest_first and limit is None:
+        return search.records()
+    newest = search.records(limit, newest_first=True)
+    return reversed(list(newest)) if oldest_first else newest
 
 
 @audit.command()
@@ -122,10 +158,10 @@ def query(
 @as_json
 def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **values: Any) -> int:
     """Show the latest records, and new ones as they are written."""
-    trouble, wanted, directory = Unreadable(), filter_of(values), directory_of(audit_log)
-    form = "json" if as_json else ""
-    if follow:
-        _wait_for_directory(directory)
+    directory, trouble = existing_directory(audit_log), Unreadable()
+    wanted, form = filter_of(values, directory), "json" if as_json else ""
+    if note_if_empty(directory, "; waiting for the first record" if follow else ""):
+        sys.stderr.flush()
     follower = Follower(directory, trouble)
     latest = follower.latest(wanted, lines, last=not follow)
     shown = print_records(latest, form=form, streams=True)
@@ -133,16 +169,3 @@ def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **va
         shown += print_records(follower.new(wanted), form=form, streams=True, headings=not shown)
         time.sleep(POLL)
     return report_unreadable(trouble)
-
-
-def _wait_for_directory(directory: Path) -> None:
-    """Wait until the audit log's directory exists: the first integration that records something creates it."""
-    if directory.exists() and segments(directory):
-        return
-    click.echo(
-        f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record",
-        err=True,
-    )
-    sys.stderr.flush()
-    while not directory.exists():
-        time.sleep(POLL)

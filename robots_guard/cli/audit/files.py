@@ -12,8 +12,7 @@ from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.record import json_schema
 from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.cli.audit.records import directory_of, report_unreadable
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
 from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.settings import CLOCKS
 
@@ -28,7 +27,7 @@ def compact(audit_log: str | None, today: bool) -> int:
 
     Exit status: 0 done, 1 a file cannot be read and was left as it is.
     """
-    directory, trouble = directory_of(audit_log), Unreadable()
+    directory, trouble = existing_directory(audit_log), Unreadable()
     segments(directory)  # raises SettingsError with a remedy if there is no such directory
     compress(directory)
     before = "99999999" if today else f"{datetime.fromtimestamp(CLOCKS.now(), UTC):%Y%m%d}"

@@ -18,9 +18,8 @@ from robots_guard.audit.segments import is_kept, names_in
 from robots_guard.audit.write.hold_changes import add_hold, release_hold
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import WriterOptions
-from robots_guard.cli.audit.records import directory_of
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option, chain_options
+from robots_guard.cli.options import audit_log_option, chain_options, existing_directory
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.component import Component
@@ -109,7 +108,7 @@ def add(
     """
     if since and until and since >= until:
         raise click.UsageError(f"--since {since} is not before --until {until}")
-    directory, now = directory_of(audit_log), CLOCKS.now()
+    directory, now = existing_directory(audit_log), CLOCKS.now()
     new = Hold(
         id=secrets.token_hex(4),
         at=moment(now) or "",
@@ -140,7 +139,7 @@ def add(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hold.")
 def list_(audit_log: str | None, as_json: bool) -> None:
     """List the holds in force, and what they keep."""
-    directory = directory_of(audit_log)
+    directory = existing_directory(audit_log)
     rows = Rows(*COLUMNS)
     for each in read_holds(directory):
         if as_json:
@@ -167,7 +166,7 @@ def release(
     reason: str,
 ) -> None:
     """End a hold: what is old enough is removed by the next housekeeping."""
-    directory = directory_of(audit_log)
+    directory = existing_directory(audit_log)
     names_in(directory)
     with _writing(directory, audit_chain, audit_signing_key) as log:
         found = release_hold(directory, id, owner, reason, CLOCKS.now(), log.note)

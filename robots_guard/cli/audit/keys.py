@@ -11,9 +11,8 @@ from robots_guard.audit.key_files import create_key, read_public_keys
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.signing import fingerprint
-from robots_guard.cli.audit.records import directory_of, report_unreadable
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
 from robots_guard.cli.terminal import Rows, progress, safe, write_line
 
 
@@ -55,7 +54,7 @@ def list_(audit_log: str | None) -> int:
     """List the keys whose valid signatures are in the audit log, and how many there are."""
     trouble, writers, signatures = Unreadable(), Counter[str](), Counter[str]()
     with progress("verifying"):
-        for found in verify_files(directory_of(audit_log), trouble):
+        for found in verify_files(existing_directory(audit_log), trouble):
             signatures.update(found.signatures)
             writers.update(found.signatures.keys())
     rows = Rows("key", "fingerprint", "writers", "signatures")

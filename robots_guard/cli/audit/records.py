@@ -11,15 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from robots_guard.audit.read.reader import (
-    COMPONENTS,
-    DECISION,
-    KINDS,
-    Filter,
-    Unreadable,
-    kind_of,
-    moment_meant,
-)
+from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, kind_of
+from robots_guard.audit.read.resource import Place, place_of
 from robots_guard.audit.record import (
     AnyRecord,
     Fetch,
@@ -29,14 +22,14 @@ from robots_guard.audit.record import (
     SignalsRecord,
     Start,
 )
-from robots_guard.cli.options import check_environment
+from robots_guard.audit.segments import segments
+from robots_guard.cli.options import key_in, period_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
-from robots_guard.settings import CLOCKS, default_audit_log
 from robots_guard.text import encodable
 
 ALL = "all"
@@ -53,26 +46,29 @@ _FORMULA = (
 )
 
 
-def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Convert ISO 8601 (UTC by default), or a span before now such as 2h, to the time format of records."""
-    try:
-        if value is None:
-            return None
-        return moment_meant(value, CLOCKS.now())
-    except SettingsError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
 def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert an origin, or any URL of it, to the form that records have."""
     try:
         if value is None:
             return None
-        return str(split_url(value)[0])
+        origin, target = split_url(value)
     except (NotGoverned, MalformedURL) as error:
         raise click.BadParameter(
             f"{error}: give an origin such as https://example.com", ctx, param
         ) from None
+    if target != "/":
+        click.echo(
+            f"robots-guard: --origin means all of {origin}: use --url for this URL alone", err=True
+        )
+    return str(origin)
+
+
+def _place(ctx: click.Context, param: click.Parameter, value: str | None) -> Place | None:
+    """Convert a URL, the beginning of URLs, or a host."""
+    try:
+        return None if value is None else place_of(encodable(value))
+    except SettingsError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 _KIND_HELP = (
@@ -122,17 +118,13 @@ _FILTERS = (
         help="Only records for this origin, or for the origin of this URL.",
     ),
     click.option(
-        "--until",
-        callback=_moment,
-        metavar="TIME",
-        help="Only records before this time.",
+        "--url",
+        callback=_place,
+        metavar="URL",
+        help="Only records of this URL in any spelling, of URLs that begin so (https://h/a/*), or of a"
+        " host.",
     ),
-    click.option(
-        "--since",
-        callback=_moment,
-        metavar="TIME",
-        help="Only records from this time on: 2h, 7d, or 2026-11-20T08:00 (UTC).",
-    ),
+    click.option("--id", metavar="ID", help="Only the record with this id, as in a refusal."),
 )
 
 
@@ -140,17 +132,25 @@ def filters(command: F) -> F:
     """Add the options that select records."""
     for option in _FILTERS:
         command = option(command)
-    return command
+    return period_options(command)
 
 
-def filter_of(values: dict[str, Any]) -> Filter:
-    """Return the filter for a command's options, their text encoded as in records."""
-    values = {
+def filter_of(values: dict[str, Any], directory: Path | None = None) -> Filter:
+    """Return the filter for a command's options, their text encoded as in records. `directory` is
+    that of the audit log, whose key is needed if it hashes the values of queries."""
+    given: dict[str, Any] = {
         name: encodable(value) if isinstance(value, str) else value
         for name, value in values.items()
     }
-    kind = values.get("kind")
-    return Filter(**values | {"kind": None if kind == ALL else kind})
+    since, place = given.pop("since", None), given.pop("url", None)
+    if since is not None:
+        given |= {"since": since.begins, "until": given.get("until") or since.ends}
+    if since is not None and since.ends:
+        click.echo(f"robots-guard: searching {since.begins} to {given['until']}", err=True)
+    if place is not None:
+        given |= place._asdict() | {"key": key_in(directory) if directory else ""}
+    kind = given.get("kind")
+    return Filter(**given | {"kind": None if kind == ALL else kind})
 
 
 def given_options(values: dict[str, Any]) -> list[str]:
@@ -162,17 +162,12 @@ def given_options(values: dict[str, Any]) -> list[str]:
     ]
 
 
-def directory_of(audit_log: str | None) -> Path:
-    """Return the audit log's directory."""
-    check_environment()
-    return Path(audit_log or default_audit_log()).expanduser()
-
-
-def report_unreadable(trouble: Unreadable) -> int:
-    """Report on standard error what could not be read. Returns exit status 0."""
-    if trouble:
-        click.echo(f"robots-guard: {safe(str(trouble))}", err=True)
-    return 0
+def note_if_empty(directory: Path, more: str = "") -> bool:
+    """Say on standard error that nothing has been recorded yet; return whether that is so."""
+    is_empty = not segments(directory)
+    if is_empty:
+        click.echo(f"robots-guard: nothing has been recorded yet in {directory}{more}", err=True)
+    return is_empty
 
 
 # -- output -------------------------------------------------------------------------------------------------

@@ -18,8 +18,13 @@ from robots_guard.audit.read.replay import replay as replay_bundle
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, SignalsRecord, Start, moment, printable
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.cli.audit.records import directory_of, filter_of, filters, report_unreadable
-from robots_guard.cli.options import audit_log_option, store_option
+from robots_guard.cli.audit.records import filter_of, filters, note_if_empty
+from robots_guard.cli.options import (
+    audit_log_option,
+    existing_directory,
+    report_unreadable,
+    store_option,
+)
 from robots_guard.cli.terminal import print_lines, progress
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef, Verdict
@@ -56,10 +61,12 @@ def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any)
     from robots_guard.audit.show.figures import summary
     from robots_guard.audit.show.report import page
 
-    wanted, now = filter_of(values), moment(CLOCKS.now()) or ""
+    directory, now = existing_directory(audit_log), moment(CLOCKS.now()) or ""
+    wanted = filter_of(values, directory)
+    note_if_empty(directory)
     with (
         progress("counting") as on_progress,
-        Search(directory_of(audit_log), wanted, on_progress) as search,
+        Search(directory, wanted, on_progress) as search,
     ):
         figures = summary(search, now, what_if=what_if)
         trouble = search.unreadable()
@@ -73,7 +80,7 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
     selected = {
         name: value
         for name, value in msgspec.structs.asdict(wanted).items()
-        if value and name != "kind"
+        if value and name not in ("kind", "key")
     }
     which = "All decisions in the audit log"
     if selected:
@@ -94,13 +101,14 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
 @as_file
 def export(audit_log: str | None, form: str, output: Path | None, **values: Any) -> int:
     """Write records in the format of another program, one line each."""
-    wanted = filter_of(values)
+    directory = existing_directory(audit_log)
+    wanted = filter_of(values, directory)
     if wanted.kind == "decision":
         wanted = msgspec.structs.replace(wanted, kind=FORMATS[form].kind)
     with (
         _open_output(output) as target,
         progress("exporting") as on_progress,
-        Search(directory_of(audit_log), wanted, on_progress) as search,
+        Search(directory, wanted, on_progress) as search,
     ):
         for line in exported(search.records(), form):
             target.write(line + "\n")
@@ -161,7 +169,7 @@ def bundle(audit_log: str | None, store: str | None, id: str, output: Path | Non
 
 def _build_bundle(audit_log: str | None, store: str | None, identity: str) -> Bundle:
     """Return a record with its document and settings. Raises SettingsError if there is no such record."""
-    directory = directory_of(audit_log)
+    directory = existing_directory(audit_log)
     record = _find_decision(directory, identity)
     if not isinstance(record, Record | SignalsRecord):
         raise SettingsError(

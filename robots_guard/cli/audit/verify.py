@@ -18,8 +18,7 @@ from robots_guard.audit.read.verify import AnchorFinding, LogFinding, verify_log
 from robots_guard.audit.read.warc_check import WarcFinding
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
-from robots_guard.cli.audit.records import directory_of, report_unreadable
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
 from robots_guard.errors import SettingsError
@@ -91,7 +90,7 @@ def verify(
 
     Exit status: 0 nothing is missing or changed, 1 something is, 2 there is nothing to verify.
     """
-    directory, trouble = directory_of(audit_log), Unreadable()
+    directory, trouble = existing_directory(audit_log), Unreadable()
     trust = Trust(
         keys=frozenset(key for file in key_files for key in read_public_keys(_path(file))),
         heads=tuple(_parsed(expect, "--expect", heads_of)),
