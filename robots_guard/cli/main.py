@@ -80,6 +80,11 @@ COMMANDS = {
         "Guard any crawler, as an intercepting proxy.",
         "proxy",
     ),
+    "why": CommandEntry(
+        "robots_guard.cli.ask.why:why",
+        "Say why a URL was, or was not, requested.",
+        "audit",
+    ),
 }
 
 

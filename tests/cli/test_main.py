@@ -41,7 +41,7 @@ def test_help(here, args):
 
 
 def test_help_lists_commands_without_importing_them(apart):
-    assert {"audit", "check", "demo", "explain", "proxy"} <= set(apart("--help").out.split())
+    assert {"audit", "check", "demo", "explain", "proxy", "why"} <= set(apart("--help").out.split())
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,23 @@ WRONG = [
         ["audit", "tail", "--audit-log", "/dev/null"],
         "name the directory that the integrations write to",
     ),
-    (["audit", "query", "--audit-log", "/none"], "nothing has been recorded yet in '/none'"),
+    *(
+        (["audit", *command, "--audit-log", "/none"], "there is no audit log in '/none'")
+        for command in (
+            ["query"],
+            ["tail"],
+            ["verify"],
+            ["report"],
+            ["export", "--format", "ecs"],
+            ["replay", "w-1"],
+            ["bundle", "w-1"],
+        )
+    ),
+    (["why", "https://a.test/", "--audit-log", "/none"], "there is no audit log in '/none'"),
+    (["why", "a.test/x"], "begin with http:// or https://"),
+    (["audit", "query", "--url", "a.test/x"], "begin with http:// or https://"),
     (["audit", "query", "--component", "proxi"], "'proxi' is not one of"),
-    (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h or 7d"),
+    (["audit", "query", "--since", "long ago"], "use a span such as 90s, 30m, 2h or 7d"),
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
     (

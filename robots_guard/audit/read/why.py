@@ -1,0 +1,348 @@
+"""The answer to why a URL was, or was not, requested: what an audit log has recorded of a resource.
+
+Invariant: only what is recorded is counted, and what cannot be known is said: hidden values, counts
+without URLs, passes that no writer records. First the times of the decisions on the URL are asked
+for, which reads two columns of the Parquet files; then the records of these times. Of the lines,
+those of other URLs are not parsed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from robots_guard.audit.read.reader import DECISION, Filter, Unreadable
+from robots_guard.audit.read.resource import resource_of
+from robots_guard.audit.read.search import (
+    COUNTED,
+    NOT_READABLE,
+    Progress,
+    Search,
+    conditions,
+    note_unreadable,
+    record_of_row,
+    union,
+)
+from robots_guard.audit.record import Record, SignalsRecord
+from robots_guard.audit.schema import COLUMNS, records_or_damage
+from robots_guard.audit.segments import PARQUET
+
+NEAREST = 3  # decisions of the same origin that are named if there is none of the URL
+_DECIDED = "kind IN ('decision', 'signals')"
+MOST = 1000  # distinct times of decisions on the URL that are asked for one by one
+_LINES = "lines"
+_START = '{"kind":"start"'  # a start record begins so
+_GROUPED = ("kind", "action", "reason", "agent", "job", "component", "rule", "line", "override")
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of one kind on the resource: their number, and the times of the first and the
+    last, whose id is `id`."""
+
+    kind: str
+    action: str
+    reason: str
+    agent: str
+    component: str
+    count: int
+    first: str
+    last: str
+    id: str
+    job: str = ""
+    rule: str | None = None
+    line: int | None = None
+    override: str | None = None
+    would: str | None = None
+    relaxed: str | None = None
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it is no ordinary pass."""
+        return self.action != "pass" or bool(self.would or self.relaxed or self.override)
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """What was searched: files and records, the days of the files, and the settings with which
+    writers recorded passes, each with the number of these writers."""
+
+    files: int
+    days: list[str]
+    records: int
+    passes: dict[str, int]
+
+
+class Passes(msgspec.Struct, frozen=True):
+    """Requests of the origin that passed and were only counted, by agent and component."""
+
+    agent: str
+    component: str
+    count: int
+    since: str | None
+    until: str | None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded of a URL in a period.
+
+    `record` is the latest decision that is no ordinary pass, else the latest pass, else None;
+    `settings` are those of its writer, and `hides_values` says that values of its URL are hidden.
+    `repeats` are further decisions like those on the URL, which were counted without their URLs.
+    `nearest` are the latest decisions of the origin, and `of_origin` the number of all, if there is
+    none of the URL.
+    """
+
+    url: str
+    origin: str
+    since: str | None
+    until: str | None
+    record: Record | SignalsRecord | None
+    groups: list[Group]
+    repeats: int
+    settings: dict[str, str]
+    hides_values: bool
+    passes: list[Passes]
+    searched: Searched
+    nearest: list[Record | SignalsRecord]
+    of_origin: int
+
+    @property
+    def count(self) -> int:
+        """The number of decisions on the URL that are of the same action and reason as the
+        latest."""
+        record = self.record
+        return sum(each.count for each in self.groups if record and _is_like(each, record))
+
+
+def _is_like(group: Group, record: Record | SignalsRecord) -> bool:
+    return (group.action, group.reason) == (record.action, record.reason)
+
+
+def why(
+    directory: Path, wanted: Filter, trouble: Unreadable, progress: Progress | None = None
+) -> Answer:
+    """The answer for the URL of a filter, which has no other place. What cannot be read is added to
+    `trouble`.
+
+    Raises SettingsError if there is no such directory or the URL has no origin, MissingExtra
+    without DuckDB.
+    """
+    with _OriginSearch(directory, wanted, progress) as search:
+        answer = _Question(search).answer()
+        trouble.add(search.unreadable())
+    return answer
+
+
+def find_url(directory: Path, identity: str, progress: Progress | None = None) -> str | None:
+    """The URL of the decision with this id, as it was recorded, or None if there is none."""
+    for kind in (DECISION, "signals"):
+        with Search(directory, Filter(kind=kind, id=identity), progress) as search:
+            for entry in search.records(limit=1, newest_first=True):
+                if isinstance(entry, Record | SignalsRecord):
+                    return entry.url
+    return None
+
+
+class _OriginSearch(Search):
+    """A search for records of one origin. Of the lines, those are parsed, once, that can matter:
+    start records, counts, and decisions on the URL wanted. The view `all_records` has all."""
+
+    _has_lines = False
+
+    def _open(self, *, copies: bool = False) -> None:
+        super()._open(copies=copies)
+        self._define(f"CREATE VIEW all_records AS {union(self._segments)}")
+        self._has_lines = False
+        files = [segment.path for segment in self._segments if segment.form != PARQUET]
+        resource = self.wanted.resource
+        if not files or resource is None:
+            return
+        host = resource.origin.partition("://")[2]
+        rows = records_or_damage(files, (host, _START), "?")
+        pattern = "|".join(
+            each.pattern for each in (resource.spellings, resource.spellings_without_query)
+        )
+        self._in_thread(
+            lambda: self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {_LINES} AS {rows}",
+                [pattern],
+            )
+        )
+        self._has_lines = True
+        self._define(f"CREATE OR REPLACE VIEW records AS {union(self._segments, parsed=_LINES)}")
+
+    def unreadable(self) -> Unreadable:
+        """The lines that could not be read, and the files. Of the lines that were not parsed, only
+        those count that have no end, or not the beginning of a record."""
+        if self._has_lines:
+            sql = f"SELECT {COUNTED} FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
+            note_unreadable(self.trouble, self.rows(sql))
+        return self.trouble
+
+
+class _Question:
+    """The queries for an answer."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._moments_known: list[Any] | None = None
+        self._wanted = search.wanted
+        resource = resource_of(self._wanted.url or "", bytes.fromhex(self._wanted.key))
+        self._resource = resource
+        self._period = msgspec.structs.replace(
+            self._wanted, url=None, kind=None, id=None, origin=resource.origin
+        )
+
+    def answer(self) -> Answer:
+        """Ask for the URL, and for its origin if nothing is found."""
+        groups = self._groups()
+        record = self._latest(groups)
+        nearest = [] if record else self._nearest()
+        counted = self._counted()
+        return Answer(
+            url=self._resource.url,
+            origin=self._resource.origin,
+            since=self._wanted.since,
+            until=self._wanted.until,
+            record=record,
+            groups=groups,
+            repeats=self._repeats(counted) if record else 0,
+            settings=self._settings_of(record) if record else {},
+            hides_values=bool(record and self._resource.is_hidden_in(record.url)),
+            passes=[Passes(*row[2:]) for row in counted if row[0] == "passes"],
+            searched=self._searched(counts=record is None),
+            nearest=nearest,
+            of_origin=0 if record else self._of_origin(),
+        )
+
+    def _groups(self) -> list[Group]:
+        """The decisions on the URL, the latest first."""
+        names = [*_GROUPED, "would", "relaxed"]
+        columns = ", ".join(f'"{name}"' for name in names)
+        where, values = self._search.condition
+        narrow, moments = self._moments(where, values)
+        rows = self._search.rows(
+            f'SELECT {columns}, CAST(sum(coalesce(sampled, 1)) AS BIGINT), min("at"), max("at"),'
+            f' max_by(id, "at") FROM records WHERE {narrow} AND {where} GROUP BY ALL ORDER BY max("at") DESC',
+            [*moments, *values],
+        )
+        found = []
+        for *given, count, first, last, identity in rows:
+            fields = dict(zip(names, given, strict=True)) | {
+                "count": count,
+                "first": first,
+                "last": last,
+                "id": identity,
+            }
+            texts = {name: fields[name] or "" for name in ("agent", "component", "job", "reason")}
+            found.append(Group(**fields | texts))
+        return found
+
+    def _moments(self, where: str, values: list[Any]) -> tuple[str, list[Any]]:
+        """A condition on the times of the records that meet a condition. The records are ordered by
+        time, so that DuckDB skips the others."""
+        if self._moments_known is None:
+            sql = f'SELECT DISTINCT "at" FROM records WHERE {where} ORDER BY 1 LIMIT {MOST + 1}'
+            self._moments_known = [at for (at,) in self._search.rows(sql, values)]
+        found = self._moments_known
+        if len(found) > MOST:
+            return "true", []
+        if not found:
+            return "false", []
+        return f'"at" IN ({", ".join("?" for _ in found)})', found
+
+    def _latest(self, groups: list[Group]) -> Record | SignalsRecord | None:
+        group = next((each for each in groups if each.is_notable), None) or next(iter(groups), None)
+        if group is None:
+            return None
+        found = self._records(
+            '"at" = ? AND id = ? AND kind = ?', [group.last, group.id, group.kind]
+        )
+        return next(iter(found), None)
+
+    def _records(
+        self, where: str, values: list[Any], table: str = "records"
+    ) -> list[Record | SignalsRecord]:
+        columns = ", ".join(f'"{name}"' for name in COLUMNS)
+        rows = self._search.rows(f"SELECT {columns} FROM {table} WHERE {where}", values)
+        read = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
+        return [each for each in read if isinstance(each, Record | SignalsRecord)]
+
+    def _counted(self) -> list[tuple[Any, ...]]:
+        """What was counted without URLs: repeats by the id of the decision that they are like, and
+        passes by agent."""
+        where, values = conditions(self._period)
+        kinds = "kind IN ('repeats', 'passes')"
+        rows = self._search.rows(
+            "SELECT kind, coalesce(id, ''), coalesce(agent, ''), coalesce(component, ''),"
+            f" CAST(sum(count) AS BIGINT), min(since), max(until) FROM records WHERE {where}"
+            f" AND {kinds} GROUP BY ALL ORDER BY ALL",
+            values,
+        )
+        return list(rows)
+
+    def _repeats(self, counted: list[tuple[Any, ...]]) -> int:
+        """How many further decisions were counted that are like those on the URL."""
+        counts = {row[1]: row[4] for row in counted if row[0] == "repeats"}
+        if not counts:
+            return 0
+        where, values = self._search.condition
+        narrow, moments = self._moments(where, values)
+        own = self._search.rows(
+            f"SELECT DISTINCT id FROM records WHERE {narrow} AND {where} AND id IN"
+            f" ({', '.join('?' for _ in counts)})",
+            [*moments, *values, *counts],
+        )
+        return sum(counts[identity] for (identity,) in own)
+
+    def _settings_of(self, record: Record | SignalsRecord) -> dict[str, str]:
+        """The settings of a record's writer; none if its start record is gone."""
+        rows = self._search.rows(
+            "SELECT settings FROM records WHERE kind = 'start' AND writer = ? AND \"at\" <= ?"
+            ' ORDER BY "at" DESC LIMIT 1',
+            [record.writer, record.at],
+        )
+        return next((msgspec.json.decode(text) for (text,) in rows if text), {})
+
+    def _nearest(self) -> list[Record | SignalsRecord]:
+        """The latest decisions of the origin that are no ordinary passes, of the latest day that
+        has any."""
+        where, values = conditions(self._period)
+        where += f" AND {_DECIDED} AND (action <> 'pass' OR would IS NOT NULL)"
+        for day in reversed(self._days()):
+            found = self._records(
+                f'"at" >= ? AND {where} ORDER BY "at" DESC LIMIT {NEAREST}',
+                [f"{day[:4]}-{day[4:6]}-{day[6:]}", *values],
+                "all_records",
+            )
+            if found:
+                return found
+        return []
+
+    def _days(self) -> list[str]:
+        return sorted({each.day for each in self._search.files if each.day})
+
+    def _of_origin(self) -> int:
+        where, values = conditions(self._period)
+        return self._count(f"{where} AND {_DECIDED}", values)
+
+    def _searched(self, *, counts: bool) -> Searched:
+        """What was searched. The records are counted only if `counts`."""
+        sql = (
+            "SELECT coalesce(nullif(nullif(settings->>'$.audit_passes', 'None'), ''),"
+            " settings->>'$.audit', ''), count(DISTINCT writer)"
+            " FROM records WHERE kind = 'start' GROUP BY 1 ORDER BY 1"
+        )
+        period = Filter(kind=None, since=self._wanted.since, until=self._wanted.until)
+        return Searched(
+            files=len(self._search.files),
+            days=self._days(),
+            records=self._count(*conditions(period)) if counts else 0,
+            passes=dict(self._search.rows(sql)),
+        )
+
+    def _count(self, where: str, values: list[Any]) -> int:
+        sql = f"SELECT count(*) FROM all_records WHERE {where}"
+        ((count,),) = self._search.rows(sql, values)
+        return int(count)

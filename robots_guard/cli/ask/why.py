@@ -1,0 +1,368 @@
+"""`robots-guard why`: says why a URL was, or was not, requested, by what the audit log has recorded.
+
+It judges nothing but the stored robots.txt of today, fetches nothing, and records nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from robots_guard.audit.read.reader import Filter, Period, Unreadable
+from robots_guard.audit.read.replay import judge_by
+from robots_guard.audit.read.resource import resource_of
+from robots_guard.audit.read.why import Answer, Group, find_url
+from robots_guard.audit.read.why import why as answer_to
+from robots_guard.audit.record import Record, SignalsRecord, moment
+from robots_guard.audit.segments import segments
+from robots_guard.audit.show.sentence import sentence_of, time_of
+from robots_guard.cli.options import (
+    audit_log_option,
+    existing_directory,
+    key_in,
+    period_options,
+    report_unreadable,
+    store_option,
+)
+from robots_guard.cli.terminal import print_lines, progress, write_encoded
+from robots_guard.core.policy import Policy
+from robots_guard.core.verdict import Action, Verdict
+from robots_guard.errors import SettingsError, StoreError
+from robots_guard.origin import origin_of
+from robots_guard.settings import CLOCKS, default_audit_log, default_store
+from robots_guard.stores import look_at
+from robots_guard.text import encodable
+
+NOTHING = 1  # the exit status if nothing is recorded of the URL
+AGENTS = 5  # groups of agents that are named
+OTHERS = 5  # groups of other decisions that are named
+_WIDTH = 10
+
+Line = tuple[str, str]
+
+
+class Today(msgspec.Struct, frozen=True, kw_only=True):
+    """What the stored robots.txt says of the question now. `sentence` says it; the rest is empty if
+    it is not known."""
+
+    sentence: str
+    action: str | None = None
+    reason: str | None = None
+    rule: str | None = None
+    line: int | None = None
+    fetched_at: str | None = None
+    sha256: str | None = None
+
+
+class Places(NamedTuple):
+    """Where the log and the store are, as the user named them."""
+
+    audit_log: str | None
+    store: str | None
+
+
+@click.command()
+@click.argument("url", metavar="URL|ID")
+@audit_log_option
+@store_option
+@period_options
+@click.option("--agent", metavar="TOKEN", help="Only decisions for this product token.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object.")
+def why(
+    url: str,
+    audit_log: str | None,
+    store: str | None,
+    since: Period | None,
+    until: str | None,
+    agent: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Say why a URL was, or was not, requested, as the audit log has recorded it.
+
+    The URL may be in any spelling. Instead of it, the id of a decision may be given.
+
+    Exit status: 0 there is an answer, 1 nothing is recorded of the URL, 2 the arguments are wrong.
+    """
+    if _is_url(url):
+        resource_of(url)  # raises for one without an origin
+    directory = existing_directory(audit_log)
+    places, trouble = Places(audit_log, store), Unreadable()
+    with progress("searching") as on_progress:
+        asked = _asked(directory, encodable(url), on_progress)
+        wanted = Filter(
+            url=asked,
+            since=since.begins if since else None,
+            until=until or (since.ends if since else None),
+            agent=encodable(agent) if agent else None,
+            key=key_in(directory),
+        )
+        answer = answer_to(directory, wanted, trouble, on_progress)
+    today = _today(answer, places)
+    if as_json:
+        write_encoded(msgspec.json.encode(_as_data(answer, today, places)))
+    else:
+        print_lines(_text(answer, today, places, directory))
+    report_unreadable(trouble)
+    return 0 if answer.record else NOTHING
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text is, or should be, a URL: ids have letters, digits and hyphens only."""
+    return not text.replace("-", "").isalnum()
+
+
+def _asked(directory: Path, text: str, on_progress: Any) -> str:
+    """The URL that is asked about: the argument, or that of the decision with this id."""
+    if _is_url(text):
+        return text
+    found = find_url(directory, text, on_progress) if segments(directory) else None
+    if found is None:
+        raise SettingsError(
+            f"there is no decision {text!r} in {str(directory)!r}:"
+            " give a URL that begins with http:// or https://, or an id"
+        )
+    return found
+
+
+# -- today -----------------------------------------------------------------------------------------
+
+
+def _today(answer: Answer, places: Places) -> Today | None:
+    """What the stored robots.txt says now; None if there is no decision on a request."""
+    record = answer.record
+    if not isinstance(record, Record):
+        return None
+    try:
+        policy = _stored(record, places)
+        if policy is None:
+            return Today(sentence="The store has no robots.txt of the site.")
+        now = CLOCKS.now()
+        return _compared(record, policy, judge_by(record, answer.settings, policy, now))
+    except (SettingsError, StoreError) as error:
+        return Today(sentence=f"It is not known: {error}.")
+
+
+def _stored(record: Record, places: Places) -> Policy | None:
+    policies = look_at(places.store or default_store())
+    if policies is None:
+        return None
+    try:
+        return policies.get(origin_of(record.origin))
+    finally:
+        policies.close()
+
+
+def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
+    """How the verdict now differs from the recorded one."""
+    document, rule = policy.document, verdict.rule
+    fetched = moment(document.fetched_at) if document else None
+    copy = f"The stored robots.txt, fetched at {time_of(fetched)}," if fetched else "The store"
+    grounds = f"line {rule.line}: {rule.text}" if rule else verdict.reason.value
+    was = (record.would or record.action, record.rule)
+    if (verdict.action.value, rule.text if rule else None) == was:
+        said = f"{copy} says the same ({grounds})."
+    elif verdict.action is Action.PASS and was[0] != Action.PASS:
+        said = f"{copy} allows it now ({grounds})."
+    elif verdict.action.value == was[0]:
+        said = f"{copy} has changed, but not the action, which is {verdict.action} ({grounds})."
+    else:
+        said = f"{copy} has changed: the action is now {verdict.action} ({grounds})."
+    return Today(
+        sentence=said,
+        action=verdict.action.value,
+        reason=verdict.reason.value,
+        rule=rule.text if rule else None,
+        line=rule.line if rule else None,
+        fetched_at=fetched,
+        sha256=document.sha256 if document else None,
+    )
+
+
+# -- output ----------------------------------------------------------------------------------------
+
+
+def _commands(answer: Answer, places: Places) -> list[str]:
+    """The command lines that go on from the answer."""
+    log = _given("--audit-log", places.audit_log, default_audit_log())
+    if answer.record is None:
+        return [_command("audit", "query", "--origin", answer.origin, *log)]
+    identity = answer.record.id
+    store = _given("--store", places.store, default_store())
+    return [
+        _command("audit", "bundle", identity, "-o", f"{identity}.zip", *log, *store),
+        _command("audit", "query", "--url", answer.record.url, *log),
+    ]
+
+
+def _given(option: str, value: str | None, default: str) -> list[str]:
+    return [option, value] if value and value != default else []
+
+
+def _command(*words: str) -> str:
+    return shlex.join(("robots-guard", *words))
+
+
+def _as_data(answer: Answer, today: Today | None, places: Places) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(answer)
+    return data | {
+        "sentence": sentence_of(answer.record) if answer.record else _nothing(answer),
+        "count": answer.count,
+        "nearest": [msgspec.to_builtins(each) for each in answer.nearest],
+        "today": msgspec.to_builtins(today),
+        "commands": _commands(answer, places),
+    }
+
+
+def _text(answer: Answer, today: Today | None, places: Places, directory: Path) -> Iterator[Line]:
+    record = answer.record
+    if record is None:
+        yield _nothing(answer), ""
+    else:
+        yield sentence_of(record), record.action
+    yield "", ""
+    facts = _nothing_facts(answer, directory) if record is None else _facts(answer, record, today)
+    for name, text in facts:
+        yield f"{name:{_WIDTH}}  {text}", ""
+    for name, command in zip(
+        ("evidence", "all") if record else ("search",), _commands(answer, places), strict=True
+    ):
+        yield f"{name:{_WIDTH}}  {command}", ""
+
+
+def _facts(
+    answer: Answer, record: Record | SignalsRecord, today: Today | None
+) -> Iterator[tuple[str, str]]:
+    """What is known beside the sentence, as names and texts."""
+    alike = [
+        each
+        for each in answer.groups
+        if (each.action, each.reason) == (record.action, record.reason)
+    ]
+    others = [each for each in answer.groups if each not in alike]
+    yield "how often", _how_often(answer, alike)
+    for each in alike[:AGENTS]:
+        yield "by", f"{_who(each)}: {_times(each.count)}"
+    if len(alike) > AGENTS:
+        yield "", f"and {len(alike) - AGENTS} more"
+    for each in others[:OTHERS]:
+        yield "also", _other(each)
+    if len(others) > OTHERS:
+        yield "", f"and {len(others) - OTHERS} more"
+    for text in _counted_passes(answer):
+        yield "passes", text
+    if answer.hides_values:
+        yield (
+            "note",
+            (
+                "Values in the query are hidden in the log, so that these decisions may be on"
+                " URLs with other values."
+            ),
+        )
+    if today is not None:
+        yield "today", today.sentence
+    yield "period", _period(answer)
+    yield "id", record.id
+
+
+def _how_often(answer: Answer, alike: list[Group]) -> str:
+    first, last = min(each.first for each in alike), max(each.last for each in alike)
+    text = f"{_times(answer.count)}, at {time_of(last)}"
+    if answer.count > 1:
+        text = f"{_times(answer.count)} since {time_of(first)}, the last at {time_of(last)}"
+    if answer.repeats:
+        text += (
+            f"; {answer.repeats:,} more decisions like it on the site were only counted, without"
+            " their URLs"
+        )
+    return text
+
+
+def _who(group: Group) -> str:
+    parts = [group.component, f"job {group.job}" if group.job else ""]
+    where = ", ".join(filter(None, parts))
+    return f"{group.agent or 'a client'} ({where})" if where else group.agent
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _other(group: Group) -> str:
+    rule = f": line {group.line}, {group.rule}" if group.rule else ""
+    what = " (response)" if group.kind == "signals" else ""
+    return (
+        f"{group.action}{what} for {_who(group)}, {group.reason}{rule}, {_times(group.count)},"
+        f" the last at {time_of(group.last)} ({group.id})"
+    )
+
+
+def _counted_passes(answer: Answer) -> Iterator[str]:
+    for each in answer.passes:
+        yield (
+            f"{each.count:,} requests of {each.agent} to {answer.origin} passed"
+            f"{f' ({each.component})' if each.component else ''} and were only counted, without"
+            " their URLs"
+        )
+
+
+def _period(answer: Answer) -> str:
+    if answer.since is None and answer.until is None:
+        return "all that is recorded"
+    begins = f"from {time_of(answer.since)}" if answer.since else "from the first record"
+    return begins + (f" to {time_of(answer.until)}" if answer.until else " on")
+
+
+def _nothing(answer: Answer) -> str:
+    return f"Nothing is recorded of {answer.url}."
+
+
+def _nothing_facts(answer: Answer, directory: Path) -> Iterator[tuple[str, str]]:
+    """What was searched, and what is recorded that is nearest."""
+    searched = answer.searched
+    days = f" of {_span_of(searched.days)}" if searched.days else ""
+    files = "1 file" if searched.files == 1 else f"{searched.files} files"
+    yield "searched", f"{files}{days} in {directory}, {searched.records:,} records"
+    yield "period", _period(answer)
+    yield "passes", _passes_recorded(searched.passes)
+    for each in _counted_passes(answer):
+        yield "", each
+    if answer.of_origin:
+        yield "nearest", f"{answer.of_origin:,} decisions on other URLs of {answer.origin}"
+    else:
+        yield "nearest", f"no decision on any URL of {answer.origin}"
+    for entry in answer.nearest:
+        yield "", f"{sentence_of(entry)} ({entry.id})"
+
+
+def _span_of(days: list[str]) -> str:
+    first, last = (f"{day[:4]}-{day[4:6]}-{day[6:]}" for day in (days[0], days[-1]))
+    return first if first == last else f"{first} to {last}"
+
+
+def _passes_recorded(settings: dict[str, int]) -> str:
+    """Whether a request that was allowed has left a record, by the settings of the writers."""
+    if not settings:
+        return "the writers' settings are not recorded, so whether passes were is not known"
+    ways = "; ".join(
+        f"{_way(setting)} ({count} {'writer' if count == 1 else 'writers'})"
+        for setting, count in settings.items()
+    )
+    if set(settings) <= {"all", "evidence"}:
+        return f"{ways}: a request would have left a record"
+    return f"{ways}: a request that was allowed may have left no record of its own"
+
+
+def _way(setting: str) -> str:
+    if setting in ("all", "evidence"):
+        return "each pass was recorded"
+    if setting == "summary":
+        return "passes were counted without their URLs"
+    if setting.startswith("sample:"):
+        return f"one of {setting.removeprefix('sample:')} passes was recorded"
+    return "ordinary passes were not recorded"

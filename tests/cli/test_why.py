@@ -1,0 +1,257 @@
+"""`why`: the answer to why a URL was, or was not, requested, from the audit log alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import msgspec
+import pytest
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
+
+from robots_guard.audit.compaction import compact
+from robots_guard.audit.privacy import Privacy
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Verdict
+from robots_guard.stores import open_store
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "audit_log"
+
+
+def write(directory, *decisions, **options):
+    """Record decisions with the ids w-1, w-2, ..."""
+    log = audit_log_in(directory, passes=1, **options)
+    for number, each in enumerate(decisions, 1):
+        log.write(msgspec.structs.replace(each, id=f"w-{number}"))
+    log.close()
+    return log
+
+
+def refused(url="https://a.test/private/x", **values):
+    return decision(url, policy=policy(url, values.get("at", AT) - 60), **values)
+
+
+def facts(text):
+    """What is said after the sentence, by name."""
+    lines = text.splitlines()[2:]
+    return {line[:10].rstrip(): line[12:] for line in lines if line[:1].strip()}
+
+
+SENTENCE = (
+    "mybot was not allowed to fetch https://a.test/private/x at 08:00:00 UTC on 2027-01-15:"
+    " line 2 of its robots.txt, fetched at 07:59:00 UTC on 2027-01-15, says Disallow: /private/."
+)
+
+
+def test_the_answer_is_one_sentence_with_its_circumstances(here, directory, tmp_path):
+    write(
+        directory,
+        refused(at=AT - 3600, component="scrapy"),
+        refused("https://a.test/private/%78", agent="otherbot", at=AT - 60),
+        refused(at=AT),
+        refused("https://a.test/private/y", at=AT + 5),
+        decision("https://a.test/private/x", PASS, at=AT + 6),
+        job="news",
+    )
+    store = open_store(f"sqlite:///{tmp_path}/policies.sqlite")
+    store.put(policy(at=AT), AT)
+    store.close()
+    status, out, err = here("why", "https://A.test:443/private/./x#top")
+    said = facts(out)
+
+    assert (status, err) == (0, "")
+    assert out.startswith(f"{SENTENCE}\n\nhow often   3 times since 07:00:00 UTC on 2027-01-15,")
+    assert "by          mybot (cli, job news): once\nby          otherbot" in out
+    assert "by          mybot (scrapy, job news): once\n" in out
+    assert said["also"].startswith("pass for mybot (cli, job news), allowed, once")
+    assert said["today"] == (
+        "The stored robots.txt, fetched at 08:00:00 UTC on 2027-01-15, says the same"
+        " (line 2: Disallow: /private/)."
+    )
+    assert said["id"] == "w-3"
+    bundle = shlex.split(said["evidence"])
+    assert bundle[:4] == ["robots-guard", "audit", "bundle", "w-3"]
+    listed = here(*shlex.split(said["all"])[1:], "--json")
+    assert [json.loads(line)["id"] for line in listed.out.splitlines()] == [
+        "w-5",
+        "w-3",
+        "w-2",
+        "w-1",
+    ]
+
+    assert here("why", "w-3").out == out
+    answer = json.loads(here("why", "https://a.test/private/x", "--json").out)
+    assert (answer["sentence"], answer["count"], answer["record"]["id"]) == (SENTENCE, 3, "w-3")
+
+
+def test_the_answer_is_the_same_from_a_compacted_log(here, directory):
+    write(directory, refused(), decision("https://a.test/private/x", PASS, at=AT + 6))
+    before = here("why", "https://a.test/private/x")
+    compact(directory, "99999999")
+
+    assert before.status == 0
+    assert here("why", "https://a.test/private/x") == before
+
+
+def test_commands_name_the_log_and_the_store_if_needed(here, directory, variables, tmp_path):
+    place = tmp_path / "other log's"
+    write(place, refused())
+    variables.delenv("ROBOTS_GUARD_STORE")
+    said = facts(here("why", "https://a.test/private/x", "--audit-log", place).out)
+
+    assert shlex.split(said["evidence"])[-2:] == ["--audit-log", str(place)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ("User-agent: *\nDisallow: /other/", "allows it now (allowed)"),
+        ("User-agent: *\nAllow: /\n\nDisallow: /private/x", "has changed, but not the action"),
+    ],
+)
+def test_what_the_stored_file_says_today(here, directory, tmp_path, rules, says):
+    write(directory, refused())
+    changed = policy(at=AT)
+    document = msgspec.structs.replace(changed.document, body=rules.encode(), sha256=_digest(rules))
+    store = open_store(f"sqlite:///{tmp_path}/policies.sqlite")
+    store.put(msgspec.structs.replace(changed, document=document), AT)
+    store.close()
+
+    assert says in facts(here("why", "https://a.test/private/x").out)["today"]
+
+
+def _digest(rules):
+    import hashlib
+
+    return hashlib.sha256(rules.encode()).hexdigest()
+
+
+SPELLINGS = [
+    ("https://a.test/~j/%c3%b6", "https://a.test/%7Ej/ö"),
+    ("https://a.test/a/b", "https://A.test/a/%62"),
+    ("https://a.test/c/d", "https://user:pw@a.test:443/c/x/../d#here"),
+    ("https://a.test/a/../b", "https://a.test/b?"),
+    ("https://bücher.test/a$", "https://xn--bcher-kva.TEST/a%24"),
+    ("https://a.test/?q=1&token=abc", "https://a.test/?q=1&token=other"),
+    ("https://a.test/" + "ö" * 1000, "https://a.test/" + "%c3%b6" * 1000),
+]
+
+
+def test_a_url_is_found_in_any_spelling(here, directory):
+    write(directory, *(refused(recorded) for recorded, _ in SPELLINGS))
+    for number, (_, asked) in enumerate(SPELLINGS, 1):
+        assert facts(here("why", asked).out)["id"] == f"w-{number}", asked
+    for other in ("https://a.test/a/B", "https://a.test/a%2Fb", "http://a.test/a/b"):
+        assert here("why", other).status == 1, other
+    assert "Values in the query are hidden" in here("why", SPELLINGS[5][1]).out
+
+
+@pytest.mark.parametrize("query", ["keep", "drop", "hash"])
+def test_a_url_is_found_however_its_query_was_recorded(here, directory, query):
+    log = audit_log_in(directory, privacy=Privacy(query=query))
+    settings = {"audit_query": query}
+    writing = msgspec.structs.replace(log._writing, settings=settings)
+    log.close()
+    again = audit_log_in(directory, privacy=Privacy(query=query))
+    again._writing = writing
+    again._reset()
+    again.write(refused("https://a.test/private/x?a=1"))
+    again.close()
+
+    assert here("why", "https://a.test/private/x?a=1").status == 0
+    assert here("why", "https://a.test/private/x?a=2").status == (0 if query == "drop" else 1)
+
+
+def test_nothing_found_says_what_was_searched(here, directory):
+    write(directory, refused(), decision("https://a.test/private/y", DEFER, at=AT + 5))
+    status, out, err = here("why", "https://a.test/private/z")
+    said = facts(out)
+
+    assert (status, err) == (1, "")
+    assert out.startswith("Nothing is recorded of https://a.test/private/z.\n\n")
+    assert said["searched"] == f"1 file of 2027-01-15 in {directory}, 4 records"
+    assert said["period"] == "all that is recorded"
+    assert "may have left no record" in said["passes"]
+    assert said["nearest"] == "2 decisions on other URLs of https://a.test"
+    assert SENTENCE in out
+
+    assert here("why", "https://a.test/private/x", "--since", "2027-01-15T09:00").status == 1
+    assert here("why", "https://a.test/private/x", "--agent", "nobot").status == 1
+    nothing = facts(here("why", "https://b.test/").out)
+    assert nothing["nearest"] == "no decision on any URL of https://b.test"
+    assert here("why", "nosuch-1").status == 2
+    assert here("audit", "query", "--id", "nosuch-1").status == 0
+
+
+def test_repeats_are_counted_with_the_decision_that_they_are_like(here, directory):
+    write(directory, *(refused(at=AT + second) for second in range(4)), aggregate=60.0)
+
+    said = facts(here("why", "https://a.test/private/x").out)["how often"]
+    assert said.startswith("once, at 08:00:00 UTC on 2027-01-15; 3 more decisions like it")
+
+
+def test_passes_that_were_only_counted_are_named(here, directory):
+    """As the setting `audit = summary` records them."""
+    log = write(directory, refused("https://a.test/private/other"))
+    (path,) = directory.glob("*.jsonl")
+    with path.open("ab") as file:
+        counted = {"kind": "passes", "schema": 1, "at": "2027-01-15T08:01:00.000Z", "seq": 9}
+        counted |= {"writer": log.writer, "component": "cli", "agent": "mybot"}
+        counted |= {"origin": "https://a.test", "action": "pass", "count": 420}
+        file.write(json.dumps(counted, separators=(",", ":")).encode() + b"\n")
+
+    out = here("why", "https://a.test/x").out
+    assert "420 requests of mybot to https://a.test passed (cli)" in out
+
+
+def test_each_reason_has_a_sentence(here, directory):
+    """In words, without a gap, whatever is missing."""
+    verdicts = [Verdict(action=action, reason=reason) for reason in Reason for action in Action]
+    write(
+        directory,
+        *(decision(f"https://a.test/{number}", each) for number, each in enumerate(verdicts)),
+    )
+    compact(directory, "99999999")
+    for number, verdict in enumerate(verdicts):
+        if verdict.action is not Action.DROP:
+            continue
+        sentence = here("why", f"https://a.test/{number}").out.partition("\n")[0]
+        assert sentence.startswith(f"mybot was not allowed to fetch https://a.test/{number} at ")
+        assert sentence.endswith(".")
+        assert not any(text in sentence for text in ("None", "  ", "()", ":.", ": ;", "..")), (
+            sentence
+        )
+
+
+def test_drop_of_a_response_is_said_with_its_statement():
+    """See tests/audit/extra for how these records are written."""
+    from robots_guard.audit.record import EvidenceItem, SignalsRecord
+    from robots_guard.audit.show.sentence import sentence_of
+
+    item = EvidenceItem(signal="x-robots-tag", where="header", raw="noai", denies=["ai-train"])
+    record = SignalsRecord(
+        schema=1,
+        at="2027-01-15T08:00:00.000Z",
+        id="w-1",
+        agent="mybot",
+        url="https://a.test/x",
+        origin="https://a.test",
+        status=200,
+        action="drop",
+        reason="usage-reserved",
+        evidence=[item],
+    )
+    assert sentence_of(record) == (
+        "mybot was not allowed to use the response of https://a.test/x at 08:00:00 UTC on"
+        " 2027-01-15: its x-robots-tag in header says noai, which denies ai-train."
+    )
+
+
+def test_a_record_cannot_control_the_terminal(here, directory):
+    write(directory, refused("https://a.test/private/x", agent="\x1b]0;evil\x07"))
+
+    assert "\x1b" not in here("why", "https://a.test/private/x").out
+    assert DROP.action is Action.DROP
