@@ -28,18 +28,28 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from robots_guard.audit.read.reader import COMPONENTS
+from robots_guard.audit.read.reader import COMPONENTS, Filter
 from robots_guard.audit.record import moment as as_recorded
-from robots_guard.audit.show.chart import chart
-from robots_guard.audit.show.figures import overview
+from robots_guard.audit.show.chart import NARROW, Chart, ChartBar, chart
+from robots_guard.audit.show.overview import overview, timeline_of
 from robots_guard.audit.show.policy import facts
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
 from robots_guard.console.pages.decision import Case, case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
-from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
-from robots_guard.console.pages.overrides import STATES, rows
+from robots_guard.console.pages.origins import (
+    DAY,
+    TREND,
+    Origins,
+    Refusals,
+    look_up,
+    most_refused,
+    next_turn_of,
+    refusals_of,
+)
+from robots_guard.console.pages.overrides import STATES, OverrideUse, rows, uses_of
+from robots_guard.console.pages.overview import Differences
 from robots_guard.console.pages.response import (
     ResponseCase,
     response_case_of,
@@ -65,6 +75,13 @@ LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
 LONGEST_URL = 16_384  # characters of a URL to try
 
+# How the period before is called.
+PRECEDING = {
+    "1h": "the hour before",
+    "24h": "the 24 hours before",
+    "7d": "the 7 days before",
+    "30d": "the 30 days before",
+}
 _CHOICES = {"actions": ACTIONS, "reasons": REASONS, "components": COMPONENTS, "sorts": SORTS}
 NAVIGATION = (
     ("overview", "/", "Overview"),
@@ -124,6 +141,7 @@ class Console:
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
         self._origins = Origins(sources)
+        self._differences = Differences(sources.store)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -154,7 +172,12 @@ class Console:
         now = self._sources.clocks.now()
         period = request.query_params.get("period", "24h")
         begins, until = since(period, now), as_recorded(now) or ""
-        shown: dict[str, Any] = {"period": period, "periods": PERIODS, "since": begins}
+        shown: dict[str, Any] = {
+            "period": period,
+            "periods": PERIODS,
+            "since": begins,
+            "preceding": PRECEDING.get(period, ""),
+        }
         nothing = self._snapshots.why_empty()
         if nothing:
             return {**shown, "nothing": nothing}
@@ -169,7 +192,10 @@ class Console:
             **shown,
             "nothing": None,
             "figures": figures,
-            "chart": chart(bars),
+            "charts": _charts(bars),
+            "changes": [*map(self._differences.explain, figures.news.changes)]
+            if figures.news
+            else [],
             "latest": latest,
             "trouble": trouble,
         }
@@ -214,10 +240,17 @@ class Console:
 
     def origins(self, request: Request) -> Response:
         """List the origins in the store, a page at a time."""
-        part, after = (request.query_params.get(name, "").strip() for name in ("part", "after"))
+        part, after, sort = (
+            request.query_params.get(name, "").strip() for name in ("part", "after", "sort")
+        )
+        if sort not in ("", "refusals"):
+            raise SettingsError(f"sort = {sort[:40]!r} is not known: use refusals, or none")
         store = self._sources.store
         values: dict[str, Any] = {
             "part": part,
+            "sort": sort,
+            "refusals": {},
+            "days": TREND,
             "found": None,
             "next": "",
             "count": 0,
@@ -226,13 +259,36 @@ class Console:
         if store is None:
             return self._page(request, "origins.html", "origins", **values)
         try:
-            names, next_after, number = self._origins.page(store, part.lower(), after)
+            first = self._most_refused() if sort else ()
+            names, next_after, number = self._origins.page(store, part.lower(), after, first)
         except StoreError as error:
             values["trouble"] = f"The store {error}."
             return self._page(request, "origins.html", "origins", status=503, **values)
         found = look_up(self._sources, *names)
         values |= {"after": after, "found": found, "next": next_after, "count": number}
+        values["refusals"] = self._refusals([str(each) for each in names])
         return self._page(request, "origins.html", "origins", **values)
+
+    def _most_refused(self) -> list[str]:
+        """Return the origins by the number of refusals; none if there is no audit log."""
+        if self._snapshots.why_empty():
+            return []
+        day = self._sources.clocks.now() // DAY
+        with self._snapshots.newest() as snapshot:
+            return snapshot.cached(
+                ("most refused", day), lambda search: most_refused(search, (day + 1) * DAY)
+            )
+
+    def _refusals(self, names: list[str]) -> dict[str, Refusals]:
+        """Return the refusals of these origins; none if there is no audit log."""
+        if self._snapshots.why_empty():
+            return {}
+        day = self._sources.clocks.now() // DAY
+        with self._snapshots.newest() as snapshot:
+            return snapshot.cached(
+                ("refusals", day, *names),
+                lambda search: refusals_of(search, (day + 1) * DAY, names),
+            )
 
     def origin(self, request: Request) -> Response:
         """Show one origin: its policy, its next turn and the decisions there."""
@@ -253,28 +309,31 @@ class Console:
             trouble=trouble,
             turn=next_turn,
             agent=agent,
-            **self._counts(str(it.origin)),
+            **self._decided(str(it.origin)),
             listing=listing(it.rules.body, None) if it.rules else None,
             facts=[*facts(it.view, moment)] if it.view else [],
             just_fetched=request.query_params.get("asked") == "now",
         )
 
-    def _counts(self, origin: str) -> dict[str, Any]:
-        """Return the number of decisions by action and reason, or why they cannot be counted."""
+    def _decided(self, origin: str) -> dict[str, Any]:
+        """Return the decisions on an origin over time and the versions of its robots.txt, or why
+        they cannot be shown."""
         nothing = self._snapshots.why_empty()
         if nothing:
-            return {"nothing": nothing, "counts": []}
+            return {"nothing": nothing, "timeline": None, "charts": [], "history": None}
         with self._snapshots.newest() as snapshot:
-            found = snapshot.cached(
-                ("origin", origin),
-                lambda search: [
-                    *search.rows(
-                        "SELECT action, reason, count(*) FROM decisions WHERE origin = ? GROUP BY ALL ORDER BY 3 DESC",
-                        [origin],
-                    )
-                ],
+            timeline = snapshot.cached(
+                ("origin", origin), lambda search: timeline_of(search, Filter(origin=origin))
             )
-        return {"nothing": None, "counts": found}
+            versions = snapshot.cached(
+                ("versions", origin), lambda search: self._differences.history(search, origin)
+            )
+        return {
+            "nothing": None,
+            "timeline": timeline,
+            "charts": _charts(timeline.bars),
+            "history": self._differences.explained(origin, versions),
+        }
 
     async def refresh(self, request: Request) -> Response:
         """Fetch an origin's robots.txt now."""
@@ -300,7 +359,15 @@ class Console:
             file=self._sources.overrides,
             rows=found,
             counts=counts,
+            uses=self._uses(),
         )
+
+    def _uses(self) -> dict[str, OverrideUse]:
+        """Return what the overrides let through; nothing if there is no audit log."""
+        if self._snapshots.why_empty():
+            return {}
+        with self._snapshots.newest() as snapshot:
+            return snapshot.cached("uses", uses_of)
 
     def try_(self, request: Request) -> Response:
         """Show the verdict on a URL."""
@@ -352,6 +419,11 @@ class Console:
             now=self._sources.clocks.now(),
             **values,
         )
+
+
+def _charts(bars: list[ChartBar]) -> list[Chart]:
+    """The chart for wide screens and paper, and the one for narrow screens."""
+    return [chart(bars), chart(bars, NARROW)]
 
 
 def _case(search: Any, identity: str) -> Case | ResponseCase | None:

@@ -35,5 +35,47 @@ def moment(seconds: float | None) -> str:
         return "?"
 
 
+def percent(part: float | None) -> str:
+    """Return a part of 1 as a percentage; an empty string for None."""
+    if part is None:
+        return ""
+    return f"{100 * part:.1f} %"
+
+
+def points(change: float) -> str:
+    """Return the change of a part of 1 in percentage points."""
+    shown = f"{100 * change:+.1f}"
+    if float(shown) == 0:
+        return "no change"
+    return f"{shown} points"
+
+
+def change(now: int, before: int) -> str:
+    """Return the change of a number as a percentage; an empty string if there was none before."""
+    if not before:
+        return ""
+    if now == before:
+        return "no change"
+    return f"{100 * (now - before) / before:+,.0f} %"
+
+
+def parts_of(origin: str | None) -> tuple[str, str]:
+    """Return an origin without its port, and the port with its colon, or an empty string."""
+    name, colon, port = (origin or "").rpartition(":")
+    if port.isdigit():
+        return name, colon + port
+    return origin or "", ""
+
+
 TEMPLATES = environment("robots_guard.console")
-TEMPLATES.filters |= {"kind": kind, "at": at, "meaning": meaning_of, "moment": moment, "span": span}
+TEMPLATES.filters |= {
+    "kind": kind,
+    "at": at,
+    "change": change,
+    "meaning": meaning_of,
+    "moment": moment,
+    "parts": parts_of,
+    "percent": percent,
+    "points": points,
+    "span": span,
+}

@@ -20,7 +20,18 @@ from robots_guard.origin import Origin, objection, origin_of, split_url
 
 ACTIONS = tuple(each.value for each in Action)
 REASONS = tuple(each.value for each in Reason)
-NAMES = ("since", "until", "action", "reason", "origin", "rule", "agent", "component", "override")
+NAMES = (
+    "since",
+    "until",
+    "action",
+    "reason",
+    "origin",
+    "rule",
+    "agent",
+    "job",
+    "component",
+    "override",
+)
 PERIODS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days", "all": "All"}
 
 Key = tuple[str | int, ...]

@@ -47,11 +47,15 @@ class State(StrEnum):
 
 
 class Override(NamedTuple):
-    """A valid override: the origins it applies to, and the terms it sets."""
+    """A valid override: the origins it applies to, and the terms it sets.
+
+    `expiry` is its last day or moment, as the operator wrote it.
+    """
 
     place: Origin | str  # an origin, or a suffix
     terms: Terms
     changes: Mapping[str, Any]
+    expiry: str
 
     @property
     def exemption(self) -> Exemption:
@@ -190,7 +194,8 @@ def _override(row: Any, base: Terms) -> Override:
         id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires)
     )
     changes = _changes(row, entry.action)
-    return Override(_place(entry), _terms(base, changes, exemption), changes)
+    terms = _terms(base, changes, exemption)
+    return Override(_place(entry), terms, changes, str(entry.expires))
 
 
 def _fault(row: Any) -> str | None:

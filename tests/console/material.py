@@ -11,7 +11,8 @@ import msgspec
 from audit.decisions import AT, audit_log_in, decision
 
 from robots_guard.console import Sources
-from robots_guard.core.access import Failed, Failure, Fetched
+from robots_guard.core.access import Failed, Failure, Fetched, Get
+from robots_guard.core.events import FetchMade
 from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
@@ -24,6 +25,15 @@ from robots_guard.stores.sqlite import SqliteStore
 
 TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 CLOCKS = Clocks(now=lambda: AT, monotonic=lambda: 7.0)
+EARLIER = b"""# robots.txt of the shop
+User-agent: *
+Disallow: /private/
+Allow: /private/open/
+Crawl-delay: 10
+
+Sitemap: https://shop.example/sitemap.xml
+"""
+LOST = b"User-agent: lost <script>alert(6)</script>\n"
 RULES = b"""# robots.txt of the shop
 User-agent: *
 Disallow: /private/
@@ -130,6 +140,7 @@ def scene(directory: Path, count: int = 400) -> Scene:
 
 
 def _policies():
+    yield policy("https://shop.example/", EARLIER, at=AT - 86400)
     yield policy("https://shop.example/")
     yield policy("https://news.example/", b"User-agent: *\nDisallow:\n", at=AT - 90_000)
     yield policy("https://closed.example/", status=403)
@@ -146,7 +157,7 @@ def _policies():
 
 def _fill(audit_log: Path, count: int) -> None:
     generator = random.Random(1)
-    log = audit_log_in(audit_log, component="scrapy", passes=1)
+    log = audit_log_in(audit_log, component="scrapy", job="shop-2027-01", passes=1)
     every = []
     for number in range(count):
         host = generator.choice(("shop", "shop", "shop", "news", "open", "blog"))
@@ -170,9 +181,46 @@ def _fill(audit_log: Path, count: int) -> None:
         _named("down", "https://down.example/", UNREACHABLE, at=AT - 20),
         _named("dropped", "https://shop.example/private/diary?day=1", DISALLOWED, at=AT - 10),
     ]
-    for each in sorted(every, key=lambda each: each.at):
-        log.write(each)
+    every += _of_the_day_before(count)
+    for each in sorted([*every, *_fetches()], key=lambda each: each.at):
+        if isinstance(each, FetchMade):
+            log.note(each)
+        else:
+            log.write(each)
     log.close()
+
+
+def _of_the_day_before(count: int):
+    """Decisions of the 24 hours before the last 24, in which blog.example refused nothing."""
+    for number in range(count // 2):
+        host = ("shop", "shop", "news")[number % 3]
+        verdict = DISALLOWED if number % 5 == 0 else ALLOWED
+        at = AT - 24 * 3600 - 20 * 3600 * number / count
+        yield _named(f"b-{number}", f"https://{host}.example/item/{number}", verdict, at=at)
+
+
+def _fetches():
+    """Fetches of robots.txt files. That of shop.example changed an hour ago; gone.example lost its
+    file."""
+    for hours in range(40, 1, -6):
+        yield _fetch("https://shop.example", Fetched(status=200, body=EARLIER), hours)
+    yield _fetch("https://shop.example", Fetched(status=200, body=RULES), 1)
+    yield _fetch("https://shop.example", Fetched(status=200, body=RULES), 0.5)
+    yield _fetch("https://gone.example", Fetched(status=200, body=EARLIER), 30)
+    yield _fetch("https://gone.example", Fetched(status=404, body=b"no"), 5)
+    yield _fetch("https://lost.example", Fetched(status=200, body=LOST), 30)
+    yield _fetch("https://lost.example", Fetched(status=200, body=RULES), 4)
+
+
+def _fetch(origin: str, outcome: Fetched, hours: float) -> FetchMade:
+    return FetchMade(
+        at=AT - hours * 3600,
+        origin=split_url(f"{origin}/")[0],
+        get=Get(url=f"{origin}/robots.txt"),
+        outcome=outcome,
+        via="direct",
+        elapsed=0.1,
+    )
 
 
 def _named(identity, url, verdict, *, at, component="scrapy", **values):

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-WIDTH, HEIGHT = 1000.0, 190.0  # of the area for bars, in SVG units
 GAP = 0.18  # between bars, as a part of a bar's slot
-LABELS = 8  # on the time axis, at most
 # Seconds.
 _ROUND = (300, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 604800, 2419200)
 _KINDS = ("drop", "defer", "pass")  # from bottom to top
+# Round numbers, as factors of a power of ten. Half of each of them, times ten, is a whole number.
+_FACTORS = (1.0, 1.2, 1.4, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
+_SHORT_FROM = 10_000  # numbers on the axis are abbreviated from here on
+
+
+class Shape(NamedTuple):
+    """The size of a drawing: the area for bars in SVG units, the bars and the labels of the time
+    axis at most."""
+
+    name: str
+    width: float
+    height: float
+    bars: int
+    labels: int
+
+
+#: For a screen, and for paper.
+WIDE = Shape("full", 1000.0, 190.0, 10_000, 8)
+#: For a telephone, where the text of a wide drawing would be too small to read.
+NARROW = Shape("narrow", 320.0, 150.0, 26, 4)
 
 
 class ChartBar(NamedTuple):
@@ -52,50 +70,84 @@ class Mark(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """All elements of the drawing."""
+    """All elements of a drawing."""
 
+    shape: Shape
     columns: list[Column]
     heights: list[Mark]
     times: list[Mark]
 
 
-def chart(bars: list[ChartBar]) -> Chart:
+def chart(bars: list[ChartBar], shape: Shape = WIDE) -> Chart:
     """The chart of these bars."""
+    bars = _merged(bars, shape.bars)
     top = ceiling(max((sum(bar.counts.values()) for bar in bars), default=0))
-    slot = WIDTH / max(1, len(bars))
-    columns = [_column(bar, number * slot, slot, top) for number, bar in enumerate(bars)]
+    slot = shape.width / max(1, len(bars))
+    columns = [_column(bar, number * slot, slot, top, shape) for number, bar in enumerate(bars)]
     heights = [
-        Mark(round(HEIGHT * (1 - part), 2), f"{round(top * part):,}") for part in (0.0, 0.5, 1.0)
+        Mark(round(shape.height * (1 - part), 2), _short(round(top * part)))
+        for part in (0.0, 0.5, 1.0)
     ]
-    return Chart(columns, heights, _times(bars, slot))
+    return Chart(shape, columns, heights, _times(bars, slot, shape.labels))
 
 
-def _times(bars: list[ChartBar], slot: float) -> list[Mark]:
+def _merged(bars: list[ChartBar], most: int) -> list[ChartBar]:
+    """The bars, neighbours added up so that there are at most `most`; the newest end is whole."""
+    size = math.ceil(len(bars) / most)
+    if size <= 1:
+        return bars
+    first = len(bars) % size
+    groups = [bars[:first]] if first else []
+    groups += [bars[at : at + size] for at in range(first, len(bars), size)]
+    return [_sum(group) for group in groups]
+
+
+def _sum(bars: list[ChartBar]) -> ChartBar:
+    lasts = sum((bar.lasts for bar in bars), timedelta())
+    counts = {kind: sum(bar.counts[kind] for bar in bars) for kind in _KINDS}
+    return ChartBar(bars[0].begins, lasts, counts)
+
+
+def _times(bars: list[ChartBar], slot: float, labels: int) -> list[Mark]:
     """The labels of the time axis, at round times."""
     seconds = sum(bar.lasts.total_seconds() for bar in bars)
-    longest = _ROUND[-1] * math.ceil(seconds / LABELS / _ROUND[-1])
-    interval = next((each for each in _ROUND if seconds / each <= LABELS), longest)
-    return [
-        Mark(round(number * slot, 2), _label(bar.begins, interval))
-        for number, bar in enumerate(bars)
-        if bar.begins.timestamp() % interval < bar.lasts.total_seconds()
-    ]
+    longest = _ROUND[-1] * math.ceil(seconds / labels / _ROUND[-1])
+    interval = next((each for each in _ROUND if seconds / each <= labels), longest)
+    marks = []
+    for number, bar in enumerate(bars):
+        at = math.ceil(bar.begins.timestamp() / interval) * interval
+        part = (at - bar.begins.timestamp()) / bar.lasts.total_seconds()
+        if part < 1:
+            label = _label(datetime.fromtimestamp(at, UTC), interval)
+            marks.append(Mark(round((number + part) * slot, 2), label))
+    return marks
 
 
 def ceiling(largest: int) -> int:
-    """A round number not below `largest`; it is even, because half of it is a label too."""
+    """A round number not below `largest`, by at most a fifth above it if it is 10 or more; it is
+    even, because half of it is a label too."""
     if largest <= 2:
         return 2
     unit: int = 10 ** int(math.log10(largest))
-    candidates = (factor * unit for factor in (1, 2, 4, 6, 8, 10))
+    candidates = (round(factor * unit) for factor in _FACTORS)
     return next(number for number in candidates if number >= largest and number % 2 == 0)
 
 
-def _column(bar: ChartBar, x: float, slot: float, top: int) -> Column:
-    pieces, y = [], HEIGHT
+def _short(number: int) -> str:
+    """A number on the axis: 1,200, 12k, 1.2M."""
+    if number < _SHORT_FROM:
+        return f"{number:,}"
+    for unit, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= unit:
+            return f"{round(number / unit, 2):g}{letter}"
+    return str(number)
+
+
+def _column(bar: ChartBar, x: float, slot: float, top: int, shape: Shape) -> Column:
+    pieces, y = [], shape.height
     left, width = x + slot * GAP / 2, slot * (1 - GAP)
     for kind in _KINDS:
-        height = HEIGHT * bar.counts[kind] / top
+        height = shape.height * bar.counts[kind] / top
         y -= height
         if bar.counts[kind]:
             pieces.append(

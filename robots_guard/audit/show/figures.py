@@ -7,6 +7,7 @@ were sampled, a record of repeats or passes as many as it counts.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ SOON = 30  # days before its expiry from which an override is marked
 BARS = 72  # of the chart, about
 # Seconds per bar.
 _STEPS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 28 * 86400)
-_ACTIONS = ("drop", "defer", "pass")
+ACTIONS = ("drop", "defer", "pass")
 
 # A time that only a forged record has is no time: Python could not compute with it.
 _COUNTED = """
@@ -30,7 +31,7 @@ _COUNTED = """
            failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
            CASE WHEN {time} BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN {time} END AS time,
            greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) WHEN 'signals' THEN 1
-                    ELSE count END, 0) AS n
+                    ELSE count END, 0) AS n, job, defers
     FROM records WHERE {where} AND (kind IN ('repeats', 'passes', 'fail-open') OR {decisions})
 """
 # A record of passes is written up to minutes after the last of them.
@@ -44,7 +45,7 @@ _DENIALS = """
 """
 _NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
 # An exempted request passed by its override, whatever `would` says.
-_REPORTED = "(would IS NOT NULL AND reason <> 'bypassed')"
+REPORTED = "(would IS NOT NULL AND reason <> 'bypassed')"
 _DECISIONS = "counted WHERE kind <> 'fail-open'"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as DuckDB returns times)
 
@@ -76,18 +77,6 @@ class Summary(NamedTuple):
     tables: list[FigureTable]
 
 
-class Overview(NamedTuple):
-    """All figures of the console's overview."""
-
-    timeline: Timeline
-    origins: list[tuple[Any, ...]]  # dropped, deferred, passed
-    rules: list[tuple[Any, ...]]  # origin, rule, line
-    opened: list[tuple[Any, ...]]  # setting, origins, and requests that it let pass
-    overrides: list[tuple[Any, ...]]
-    signals: list[tuple[Any, ...]]  # use, signal, origins, statements, refused
-    would: int  # passed only because report_only refuses nothing
-
-
 def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     """Return the figures of the records that a search selects. `now` is the time of the report.
 
@@ -103,22 +92,16 @@ def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     return Summary(_iso(first), _iso(last), timeline, tables)
 
 
-def overview(search: Search, since: str | None, until: str) -> Overview:
-    """Return the figures of the decisions since then. `until` is now."""
-    decisions = Decisions(search, Filter(since=since))
-    first, last = decisions.period()
-    if since:
-        first, last = _naive(since), _naive(until)
-    ((would,),) = decisions.rows(f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND {_REPORTED}")
-    return Overview(
-        timeline=decisions.timeline(first, last),
-        origins=decisions.origins(),
-        rules=decisions.rules(),
-        opened=decisions.failed_open(),
-        overrides=decisions.top("override", "override IS NOT NULL"),
-        signals=decisions.signals(),
-        would=would,
-    )
+def counted_records(wanted: Filter, *, what_if: bool = False) -> tuple[str, list[Any]]:
+    """Return a query for the decisions that a filter selects, each with the number `n` that it
+    stands for; and its values."""
+    where, values = conditions(_all_kinds(wanted))
+    action = f"CASE WHEN {REPORTED} THEN would ELSE action END" if what_if else "action"
+    return _COUNTED.format(where=where, action=action, decisions=DECISIONS, time=_TIME), values
+
+
+def _all_kinds(wanted: Filter) -> Filter:
+    return msgspec.structs.replace(wanted, kind=None)
 
 
 def passes_recorded(search: Search, since: str | None = None) -> str:
@@ -155,11 +138,9 @@ class Decisions:
     def __init__(
         self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False
     ) -> None:
-        where, values = conditions(msgspec.structs.replace(wanted, kind=None))
-        action = f"CASE WHEN {_REPORTED} THEN would ELSE action END" if what_if else "action"
-        counted = _COUNTED.format(where=where, action=action, decisions=DECISIONS, time=_TIME)
+        self._where, self._filter_values = conditions(_all_kinds(wanted))
+        counted, values = counted_records(wanted, what_if=what_if)
         self._search = search
-        self._where, self._filter_values = where, values
         self._with, self._values = f"WITH counted AS ({counted})", values
         if stored:
             search.execute(f"CREATE TEMP TABLE counted AS {counted}", values)
@@ -185,7 +166,7 @@ class Decisions:
         """Return the origins with the most dropped requests, and how many were dropped, deferred
         and passed there."""
         counts = ", ".join(
-            f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in _ACTIONS
+            f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in ACTIONS
         )
         return self.rows(
             f"SELECT origin, {counts} FROM {_DECISIONS} AND origin IS NOT NULL GROUP BY 1"
@@ -236,7 +217,7 @@ class Decisions:
             "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
             f" (SELECT was, action, n FROM {_DECISIONS} UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
             " (SELECT unnest($1) AS each) GROUP BY 1 ORDER BY 1",
-            [*_ACTIONS],
+            [*ACTIONS],
         )
 
     def differing_origins(self) -> list[tuple[Any, ...]]:
@@ -244,7 +225,7 @@ class Decisions:
         been dropped, deferred, and both."""
         return self.rows(
             "SELECT origin, coalesce(sum(n) FILTER (would = 'drop'), 0), coalesce(sum(n) FILTER (would = 'defer'), 0),"
-            f" sum(n) FROM {_DECISIONS} AND {_REPORTED} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
+            f" sum(n) FROM {_DECISIONS} AND {REPORTED} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
             TOP,
         )
 
@@ -265,22 +246,22 @@ class Decisions:
 
     def timeline(self, first: datetime | None, last: datetime | None) -> Timeline:
         """Count the decisions in this period over time, with one query."""
-        step = _step(first, last)
+        step = step_of(first, last)
         rows = self.rows(
             f"SELECT time_bucket(to_seconds({step}), time, TIMESTAMP '1970-01-01'), action, reason, sum(n)"
             f" FROM {_DECISIONS} GROUP BY ALL"
         )
-        totals, reasons = dict.fromkeys(_ACTIONS, 0), Counter[tuple[str, str]]()
+        totals, reasons = dict.fromkeys(ACTIONS, 0), Counter[tuple[str, str]]()
         by_time: dict[datetime | None, Counter[str]] = {}
         for begins, action, reason, number in rows:
             totals[action] = totals.get(action, 0) + number
             reasons[action, reason] += number
             by_time.setdefault(begins, Counter())[action] += number
-        bars = _bars(by_time, first, last, timedelta(seconds=step)) if rows else []
+        bars = bars_of(by_time, first, last, timedelta(seconds=step))
         return Timeline(totals, [(*each, number) for each, number in reasons.most_common()], bars)
 
 
-def _step(first: datetime | None, last: datetime | None) -> int:
+def step_of(first: datetime | None, last: datetime | None) -> int:
     """Return how many seconds each bar of a period stands for."""
     if first is None or last is None:
         return _STEPS[0]
@@ -288,26 +269,26 @@ def _step(first: datetime | None, last: datetime | None) -> int:
     return next((step for step in _STEPS if seconds / step <= BARS), int(seconds / BARS) + 1)
 
 
-def _bars(
-    by_time: dict[datetime | None, Counter[str]],
+def bars_of(
+    by_time: Mapping[datetime | None, Mapping[str, int]],
     first: datetime | None,
     last: datetime | None,
     step: timedelta,
 ) -> list[ChartBar]:
-    """Return a bar for each step of the period, including empty ones."""
-    if first is None or last is None:
+    """Return a bar for each step of the period, including empty ones; none without a decision."""
+    if first is None or last is None or not by_time:
         return []
     begins = first - (first - _EPOCH) % step
     found = []
     for number in range((last - begins) // step + 1):
         at = begins + number * step
-        actions = by_time.get(at, Counter())
-        counts = {action: actions[action] for action in _ACTIONS}
+        actions = by_time.get(at, {})
+        counts = {action: actions.get(action, 0) for action in ACTIONS}
         found.append(ChartBar(at.replace(tzinfo=UTC), step, counts))
     return found
 
 
-def _naive(at: str) -> datetime:
+def naive(at: str) -> datetime:
     """Return a record's time as DuckDB does: in UTC without a time zone."""
     return datetime.fromisoformat(at).astimezone(UTC).replace(tzinfo=None)
 
@@ -373,7 +354,7 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
             "Reported only",
             "Requests that passed because of report_only, and would otherwise have been refused",
             ["would", "reason", "origin", "decisions"],
-            decisions.top("would, reason, origin", _REPORTED),
+            decisions.top("would, reason, origin", REPORTED),
         ),
         FigureTable(
             "Crawlers",
@@ -403,6 +384,6 @@ def _comparisons(decisions: Decisions) -> list[FigureTable]:
             "Rules and reasons that would differ",
             "Why requests would have been dropped or deferred",
             ["origin", "would", "reason", "rule", "line", "decisions"],
-            decisions.top("origin, would, reason, rule, line", _REPORTED),
+            decisions.top("origin, would, reason, rule, line", REPORTED),
         ),
     ]

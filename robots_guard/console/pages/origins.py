@@ -5,12 +5,16 @@ Invariant: reading takes no turn, refreshes no policy and removes none.
 
 from __future__ import annotations
 
+import re
 import threading
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from robots_guard.audit.read.search import DECISIONS, Search
+from robots_guard.audit.record import moment
 from robots_guard.audit.show.policy import PolicyView
 from robots_guard.console.sources import Sources
 from robots_guard.core.check import compiled
@@ -23,7 +27,25 @@ from robots_guard.ports import SharedStore
 from robots_guard.rep.dialect import Dialect
 
 SIZE = 50  # rows per page
+TREND = 14  # days of refusals that are shown
+DAY = 86400.0  # seconds
+MOST_SORTED = 20_000  # origins that are sorted by refusals; the others follow by name
+LONGEST_NAME = 300  # characters of a name that numbers are looked for in
 NAMES_LIFETIME = 10.0  # seconds for which the list of all origins is cached
+_NUMBERS = re.compile(r"([0-9]{1,18})")
+_REFUSED = f"""
+    (SELECT origin, time, greatest(CASE kind WHEN 'repeats' THEN count
+                                   ELSE coalesce(sampled, 1) END, 0) AS n
+     FROM records WHERE "at" >= ? AND "at" <= ? AND action = 'drop' AND (kind = 'repeats' OR {DECISIONS}))
+"""
+_BY_DAY = f"""
+    SELECT origin, floor((epoch(time) - ?) / ?), sum(n) FROM {_REFUSED}
+    WHERE origin IN (SELECT unnest(?)) GROUP BY ALL
+"""
+_MOST_REFUSED = f"""
+    SELECT origin, sum(n) FROM {_REFUSED} WHERE origin IS NOT NULL
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST_SORTED}
+"""
 
 
 class StoredPolicy(NamedTuple):
@@ -57,8 +79,15 @@ class NextTurn(NamedTuple):
     closed_until: float | None
 
 
+class Refusals(NamedTuple):
+    """How often an origin refused requests in the last `TREND` days, and on each of them."""
+
+    dropped: int
+    days: list[int]  # the oldest first
+
+
 class Origins:
-    """The origins of a store, sorted by name and divided into pages."""
+    """The origins of a store, sorted and divided into pages."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -66,16 +95,22 @@ class Origins:
         self._names: list[str] = []
         self._until = 0.0
 
-    def page(self, store: SharedStore, part: str, after: str) -> tuple[list[Origin], str, int]:
+    def page(
+        self, store: SharedStore, part: str, after: str, first: Sequence[str] = ()
+    ) -> tuple[list[Origin], str, int]:
         """Return the origins after `after` whose name contains `part`, the name after which the next page begins (or
         an empty string), and the total number. Raises StoreError.
+
+        Those in `first` come first, in this order; the others follow by name, with the numbers in names as numbers.
         """
         names = [name for name in self._all(store) if part in name] if part else self._all(store)
-        first = bisect_right(names, after) if after else 0
-        some = names[first : first + SIZE]
+        if first:
+            names = _reordered(names, first)
+        begins = _position(names, after, is_by_name=not first) if after else 0
+        some = names[begins : begins + SIZE]
         return (
             [origin_of(name) for name in some],
-            some[-1] if first + SIZE < len(names) else "",
+            some[-1] if begins + SIZE < len(names) else "",
             len(names),
         )
 
@@ -87,9 +122,54 @@ class Origins:
         now = self._sources.clocks.monotonic()
         with self._lock:
             if now >= self._until:
-                self._names = sorted(set(map(str, store.origins())))
+                self._names = sorted(set(map(str, store.origins())), key=by_number)
                 self._until = now + NAMES_LIFETIME
             return self._names
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names with the numbers in them as numbers: host-9 before host-10."""
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in _NUMBERS.split(name[:LONGEST_NAME])
+        if part
+    ] + [(-1, name)]
+
+
+def _reordered(names: list[str], first: Sequence[str]) -> list[str]:
+    among = set(names)
+    leading = dict.fromkeys(name for name in first if name in among)
+    return [*leading, *(name for name in names if name not in leading)]
+
+
+def _position(names: list[str], after: str, *, is_by_name: bool) -> int:
+    """The position of the name after this one; it need not be there if the names are sorted."""
+    if is_by_name:
+        return bisect_right(names, by_number(after), key=by_number)
+    try:
+        return names.index(after) + 1
+    except ValueError:
+        return len(names)
+
+
+def refusals_of(search: Search, now: float, names: Sequence[str]) -> dict[str, Refusals]:
+    """Return how often these origins refused requests, for those that did."""
+    since = now - TREND * DAY
+    rows = search.rows(_BY_DAY, [since, DAY, *_period(now), list(names)])
+    days: dict[str, list[int]] = {}
+    for origin, day, number in rows:
+        counts = days.setdefault(origin, [0] * TREND)
+        counts[min(TREND - 1, max(0, int(day)))] += int(number)
+    return {origin: Refusals(sum(counts), counts) for origin, counts in days.items()}
+
+
+def most_refused(search: Search, now: float) -> list[str]:
+    """Return the origins that refused requests in the last `TREND` days, most refusals first."""
+    return [origin for origin, _ in search.rows(_MOST_REFUSED, [*_period(now)])]
+
+
+def _period(now: float) -> tuple[str, str]:
+    return moment(now - TREND * DAY) or "", moment(now) or ""
 
 
 def look_up(sources: Sources, *origins: Origin) -> list[StoredPolicy]:

@@ -1,13 +1,22 @@
-"""The operator's overrides and their state now."""
+"""The operator's overrides, their state now, and what they changed."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from robots_guard.audit.read.search import DECISIONS, Search
 from robots_guard.core.overrides import Override, Overrides, State
 
 INVALID = "invalid"
 STATES = (*State, INVALID)
+_USES = f"""
+    SELECT override, coalesce(sum(n) FILTER (action = 'pass'), 0),
+           coalesce(sum(n) FILTER (action <> 'pass'), 0), max("at")
+    FROM (SELECT override, action, "at", greatest(CASE WHEN kind IN ('repeats', 'passes') THEN count
+                                                  ELSE coalesce(sampled, 1) END, 0) AS n
+          FROM records WHERE override IS NOT NULL AND (kind IN ('repeats', 'passes') OR {DECISIONS}))
+    GROUP BY 1
+"""
 
 
 class Row(NamedTuple):
@@ -20,17 +29,43 @@ class Row(NamedTuple):
     owner: str
     reason: str
     expires: float | None
+    expiry: str  # as the operator wrote it
+
+
+class OverrideUse(NamedTuple):
+    """What the decisions under an override were: how many requests passed, how many did not, and
+    the time of the last one."""
+
+    passed: int
+    others: int
+    last: str
+
+
+def uses_of(search: Search) -> dict[str, OverrideUse]:
+    """Return the use of each override that a record names, by id."""
+    return {
+        override: OverrideUse(int(passed), int(others), last)
+        for override, passed, others, last in search.rows(_USES)
+    }
 
 
 def rows(found: Overrides, now: float) -> list[Row]:
     """Return the overrides of a file; those that need attention come first."""
     every = [_row(each, now) for each in found.entries]
-    every += [Row(INVALID, fault.which, "", [], "", fault.why, None) for fault in found.faults]
+    every += [Row(INVALID, fault.which, "", [], "", fault.why, None, "") for fault in found.faults]
     return sorted(every, key=lambda row: (-STATES.index(row.state), row.expires or 0.0, row.id))
 
 
 def _row(each: Override, now: float) -> Row:
     exemption = each.exemption
     changes = [(name, str(value)) for name, value in each.changes.items()]
-    reason, expires = exemption.reason, exemption.expires
-    return Row(each.state(now), exemption.id, each.where, changes, exemption.owner, reason, expires)
+    return Row(
+        state=each.state(now),
+        id=exemption.id,
+        place=each.where,
+        changes=changes,
+        owner=exemption.owner,
+        reason=exemption.reason,
+        expires=exemption.expires,
+        expiry=each.expiry,
+    )

@@ -1,0 +1,224 @@
+"""The figures of the console's overview: a period, the period of the same length before it, and
+what is new.
+
+Invariant: the decisions of both periods are read once. The figures are computed from a table that
+has them counted by what they have in common, which is far smaller.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.show.chart import ChartBar
+from robots_guard.audit.show.figures import (
+    ACTIONS,
+    REPORTED,
+    Decisions,
+    Timeline,
+    bars_of,
+    counted_records,
+    naive,
+    step_of,
+)
+from robots_guard.audit.show.news import News, news_of
+
+CRAWLERS = 8  # agents and jobs that are shown
+
+_GROUPED = """
+    SELECT grouping(origin) = 1 AS timed, "at" >= ? AS now, kind = 'fail-open' AS opened,
+           action, reason, origin, rule, line, override, relaxed, would, agent, job, plain,
+           time_bucket(to_seconds({step}), time, TIMESTAMP '1970-01-01') AS bucket, sum(n) AS n
+    FROM (SELECT *, kind = 'passes' OR (action = 'pass' AND {plain}) AS plain FROM ({counted}))
+    GROUP BY GROUPING SETS (
+        (now, opened, action, reason, origin, rule, line, override, relaxed, would),
+        (now, opened, action, reason, agent, job, plain, bucket)
+    )
+"""
+#: A PASS that is recorded only if passes are: not caused by a choice of the operator.
+_PLAIN = (
+    "relaxed IS NULL AND would IS NULL AND override IS NULL AND reason <> 'bypassed'"
+    " AND defers IS NULL"
+)
+_TABLE = "periods"
+_NOW = f"{_TABLE} WHERE timed AND now AND NOT opened"
+
+
+class Counts(NamedTuple):
+    """The number of decisions by action. `has_passes` says whether ordinary passes are recorded."""
+
+    totals: dict[str, int]
+    has_passes: bool
+
+    @property
+    def number(self) -> int:
+        """The number of all decisions."""
+        return sum(self.totals.values())
+
+    @property
+    def share(self) -> float | None:
+        """The part of the requests that were refused for good, of 1; None if it is not known,
+        because passes are not recorded."""
+        if not self.has_passes or not self.number:
+            return None
+        return self.totals["drop"] / self.number
+
+
+class Crawler(NamedTuple):
+    """The decisions of an agent or a job: in the period, before it, and the dropped ones over
+    time."""
+
+    name: str
+    now: Counts
+    before: Counts | None
+    dropped: list[int]
+
+
+class Overview(NamedTuple):
+    """All figures of the console's overview. `before` is None if no period is compared."""
+
+    timeline: Timeline
+    now: Counts
+    before: Counts | None
+    agents: list[Crawler]
+    jobs: list[Crawler]
+    origins: list[tuple[Any, ...]]  # dropped, deferred, passed
+    rules: list[tuple[Any, ...]]  # origin, rule, line
+    opened: list[tuple[Any, ...]]  # setting, origins, and requests that it let pass
+    overrides: list[tuple[Any, ...]]
+    signals: list[tuple[Any, ...]]  # use, signal, origins, statements, refused
+    would: int  # passed only because report_only refuses nothing
+    news: News | None
+
+
+def timeline_of(search: Search, wanted: Filter) -> Timeline:
+    """Return the decisions that a filter selects over time, from the first to the last."""
+    decisions = Decisions(search, wanted)
+    return decisions.timeline(*decisions.period())
+
+
+class _PeriodDecisions(Decisions):
+    """The decisions of a period, read from the counted table."""
+
+    def __init__(self, search: Search, wanted: Filter) -> None:
+        super().__init__(search, wanted)
+        self._with = (
+            "WITH counted AS (SELECT *, CASE WHEN opened THEN 'fail-open' ELSE 'decision' END AS kind"
+            f" FROM {_TABLE} WHERE now AND NOT timed)"
+        )
+        self._values = []
+
+
+def overview(search: Search, since: str | None, until: str) -> Overview:
+    """Return the figures of the decisions since then. `until` is now."""
+    wanted = Filter(since=since)
+    if since is None:
+        first, last = Decisions(search, wanted).period()
+        before = None
+    else:
+        first, last = naive(since), naive(until)
+        before = _ago(since, _length(since, until))
+    step = step_of(first, last)
+    _count(search, before, since, step)
+    timeline = _timeline(search, first, last, step)
+    counted = _PeriodDecisions(search, wanted)
+    ((would,),) = counted.rows(f"SELECT coalesce(sum(n), 0) FROM counted WHERE {REPORTED}")
+    found = Overview(
+        timeline=timeline,
+        now=_counts(search, "now"),
+        before=_counts(search, "NOT now") if before else None,
+        agents=_crawlers(search, "agent", timeline.bars, is_compared=before is not None),
+        jobs=_crawlers(search, "job", timeline.bars, is_compared=before is not None),
+        origins=counted.origins(),
+        rules=counted.rules(),
+        opened=counted.failed_open(),
+        overrides=counted.top("override", "override IS NOT NULL"),
+        signals=[],
+        would=would,
+        news=None,
+    )
+    # These read the files again, and may find that one was replaced: the counted table is gone then.
+    search.execute(f"DROP TABLE {_TABLE}", [])
+    news = news_of(search, since, until) if since else None
+    return found._replace(signals=counted.signals(), news=news)
+
+
+def _count(search: Search, before: str | None, since: str | None, step: int) -> None:
+    """Make the table of the decisions of both periods, counted."""
+    counted, values = counted_records(Filter(since=before))
+    sql = _GROUPED.format(counted=counted, plain=_PLAIN, step=step)
+    search.execute(f"CREATE OR REPLACE TEMP TABLE {_TABLE} AS {sql}", [since or "", *values])
+
+
+def _counts(search: Search, which: str, more: str = "true", *values: Any) -> Counts:
+    rows = search.rows(
+        f"SELECT action, sum(n), bool_or(plain) FROM {_TABLE}"
+        f" WHERE timed AND NOT opened AND {which} AND {more} GROUP BY 1",
+        [*values],
+    )
+    return _counts_of(rows)
+
+
+def _counts_of(rows: Any) -> Counts:
+    totals, has_passes = dict.fromkeys(ACTIONS, 0), False
+    for action, number, plain in rows:
+        totals[action] = totals.get(action, 0) + int(number)
+        has_passes = has_passes or bool(plain)
+    return Counts(totals, has_passes)
+
+
+def _timeline(search: Search, first: datetime | None, last: datetime | None, step: int) -> Timeline:
+    reasons = search.rows(
+        f"SELECT action, reason, sum(n) FROM {_NOW} GROUP BY ALL ORDER BY 3 DESC, 1, 2"
+    )
+    by_time = search.rows(f"SELECT bucket, action, sum(n) FROM {_NOW} GROUP BY ALL")
+    found: dict[datetime | None, dict[str, int]] = {}
+    for begins, action, number in by_time:
+        found.setdefault(begins, {})[action] = int(number)
+    totals = _counts(search, "now").totals
+    bars = bars_of(found, first, last, timedelta(seconds=step))
+    return Timeline(totals, [(action, reason, int(n)) for action, reason, n in reasons], bars)
+
+
+def _crawlers(
+    search: Search, column: str, bars: list[ChartBar], *, is_compared: bool
+) -> list[Crawler]:
+    """Return the agents or the jobs with the most requests."""
+    names = search.rows(
+        f"SELECT {column} FROM {_NOW} AND coalesce({column}, '') <> ''"
+        f" GROUP BY 1 ORDER BY sum(n) DESC, 1 LIMIT {CRAWLERS}"
+    )
+    found = []
+    for (name,) in names:
+        same = f"{column} = ?"
+        before = _counts(search, "NOT now", same, name) if is_compared else None
+        found.append(
+            Crawler(
+                name, _counts(search, "now", same, name), before, _dropped(search, same, name, bars)
+            )
+        )
+    return found
+
+
+def _dropped(search: Search, same: str, name: str, bars: list[ChartBar]) -> list[int]:
+    """Return the number of dropped requests in each bar."""
+    rows = search.rows(
+        f"SELECT bucket, sum(n) FROM {_NOW} AND action = 'drop' AND {same} GROUP BY 1", [name]
+    )
+    by_time = {begins.replace(tzinfo=UTC): int(number) for begins, number in rows if begins}
+    return [by_time.get(bar.begins, 0) for bar in bars]
+
+
+def _length(since: str, until: str) -> timedelta:
+    return datetime.fromisoformat(until) - datetime.fromisoformat(since)
+
+
+def _ago(at: str, span: timedelta) -> str:
+    """Return the moment this long before another, as records write it."""
+    try:
+        found = datetime.fromisoformat(at).astimezone(UTC) - span
+    except OverflowError:
+        return ""
+    return f"{found.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
