@@ -445,7 +445,7 @@ def test_what_if_report(here, audit_log, tmp_path):
     page = (tmp_path / "report.html").read_text()
 
     assert status == 0
-    assert "Origins that would differ" in page
+    assert "Sites that would differ" in page
     assert "counted as if report_only had not been set" in page
 
 
@@ -553,7 +553,7 @@ def test_report_is_a_single_file(here, audit_log, tmp_path):
     )
 
     assert (status, err) == (0, f"robots-guard: report written to {tmp_path}/report.html\n")
-    assert "Decisions: origin https://a.test" in (tmp_path / "report.html").read_text()
+    assert "Decisions with origin https://a.test" in (tmp_path / "report.html").read_text()
 
 
 def test_export_goes_to_a_file_or_stdout(here, audit_log, tmp_path):

@@ -7,7 +7,7 @@ were sampled, a record of repeats or passes as many as it counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -46,8 +46,33 @@ _DENIALS = """
 _NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
 # An exempted request passed by its override, whatever `would` says.
 REPORTED = "(would IS NOT NULL AND reason <> 'bypassed')"
+#: A PASS that is recorded only if passes are: not caused by a choice of the operator.
+PLAIN = (
+    "relaxed IS NULL AND would IS NULL AND override IS NULL AND reason <> 'bypassed'"
+    " AND defers IS NULL"
+)
 _DECISIONS = "counted WHERE kind <> 'fail-open'"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as DuckDB returns times)
+
+
+class Counts(NamedTuple):
+    """The number of decisions by action. `has_passes` says whether ordinary passes are recorded."""
+
+    totals: dict[str, int]
+    has_passes: bool
+
+    @property
+    def number(self) -> int:
+        """The number of all decisions."""
+        return sum(self.totals.values())
+
+    @property
+    def share(self) -> float | None:
+        """The part of the requests that were refused for good, of 1; None if it is not known,
+        because passes are not recorded."""
+        if not self.has_passes or not self.number:
+            return None
+        return self.totals["drop"] / self.number
 
 
 class FigureTable(NamedTuple):
@@ -69,10 +94,17 @@ class Timeline(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All figures of a report."""
+    """All figures of a report. `refusal` is the id of the refusal that is shown in full, or
+    None."""
 
     first: str
     last: str
+    counts: Counts
+    crawlers: list[str]
+    exceptions: list[tuple[Any, ...]]  # as `Decisions.overrides` returns them
+    opened: int  # let through because of a setting that is less strict than the default
+    would: int  # let through only because report_only refuses nothing
+    refusal: str | None
     timeline: Timeline
     tables: list[FigureTable]
 
@@ -89,7 +121,27 @@ def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     tables = _tables(decisions, timeline, now)
     if what_if:
         tables = [*_comparisons(decisions), *tables]
-    return Summary(_iso(first), _iso(last), timeline, tables)
+    return Summary(
+        first=_iso(first),
+        last=_iso(last),
+        counts=decisions.counts(),
+        crawlers=[str(agent) for agent, _ in decisions.top("agent", "agent <> ''")],
+        exceptions=decisions.overrides(_soon(now)),
+        opened=sum(number for setting, _, number in decisions.opened_by_settings()),
+        would=decisions.would(),
+        refusal=decisions.refusal(),
+        timeline=timeline,
+        tables=tables,
+    )
+
+
+def counts_of(rows: Iterable[tuple[Any, ...]]) -> Counts:
+    """Return rows of an action, a number, and whether there are ordinary passes, as counts."""
+    totals, has_passes = dict.fromkeys(ACTIONS, 0), False
+    for action, number, plain in rows:
+        totals[action] = totals.get(action, 0) + int(number)
+        has_passes = has_passes or bool(plain)
+    return Counts(totals, has_passes)
 
 
 def counted_records(wanted: Filter, *, what_if: bool = False) -> tuple[str, list[Any]]:
@@ -201,13 +253,42 @@ class Decisions:
             TOP,
         )
 
+    def opened_by_settings(self) -> list[tuple[Any, ...]]:
+        """Return `failed_open` without what exceptions for single sites let pass."""
+        return [row for row in self.failed_open() if not str(row[0]).startswith("override=")]
+
     def overrides(self, soon: str) -> list[tuple[Any, ...]]:
-        """Return the overrides that changed decisions, those that expire by `soon` marked."""
+        """Return the overrides that changed decisions: owner, reason, expiry, "soon" if they expire
+        by `soon`, and the numbers of requests that passed and that did not."""
         return self.rows(
             "SELECT override, override_owner, override_reason, override_expires,"
-            " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END, sum(n) FROM counted"
+            " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END,"
+            " coalesce(sum(n) FILTER (action = 'pass'), 0),"
+            " coalesce(sum(n) FILTER (action <> 'pass'), 0) FROM counted"
             " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1 LIMIT 100",
             soon,
+        )
+
+    def counts(self) -> Counts:
+        """Count the decisions by action."""
+        passes = f"kind = 'passes' OR (action = 'pass' AND {PLAIN})"
+        return counts_of(
+            self.rows(f"SELECT action, sum(n), bool_or({passes}) FROM {_DECISIONS} GROUP BY 1")
+        )
+
+    def would(self) -> int:
+        """Count the requests that passed only because of report_only."""
+        ((number,),) = self.rows(f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND {REPORTED}")
+        return int(number)
+
+    def refusal(self) -> str | None:
+        """Return the id of the newest refusal, of one by a rule if there is any."""
+        sql = (
+            f"SELECT id FROM records WHERE {self._where} AND kind = 'decision' AND action = 'drop'"
+            ' ORDER BY rule IS NULL, "at" DESC, writer, seq DESC LIMIT 1'
+        )
+        return next(
+            (str(identity) for (identity,) in self._search.rows(sql, self._filter_values)), None
         )
 
     def differences(self) -> list[tuple[Any, ...]]:
@@ -299,68 +380,77 @@ def _iso(at: datetime | None) -> str:
     return f"{at.isoformat(timespec='milliseconds')}Z"
 
 
+def _soon(now: str) -> str:
+    """Return the moment until which an expiry is soon."""
+    return f"{datetime.fromisoformat(now) + timedelta(days=SOON):%Y-%m-%dT%H:%M:%S.000Z}"
+
+
+# A template shows the values of the columns `result`, `because`, `setting` and `last day` in words.
 def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTable]:
-    soon = f"{datetime.fromisoformat(now) + timedelta(days=SOON):%Y-%m-%dT%H:%M:%S.000Z}"
+    soon = _soon(now)
     return [
         FigureTable(
-            "Reasons",
-            "Decisions by action and reason",
-            ["action", "reason", "decisions"],
+            "Exceptions",
+            "Exceptions that a person made for single sites, with what was requested under them."
+            f" Those that end before {soon[:10]} are marked",
+            ["exception", "owner", "reason", "last day", "ends soon", "let through", "not passed"],
+            decisions.overrides(soon),
+            5,
+        ),
+        FigureTable(
+            "Let through by a setting",
+            "Requests that passed only because a setting is less strict than the default",
+            ["setting", "sites", "requests"],
+            decisions.opened_by_settings(),
+        ),
+        FigureTable(
+            "Results and their reasons",
+            "What became of the requests, and why",
+            ["result", "because", "requests"],
             [*timeline.reasons[:TOP]],
         ),
         FigureTable(
-            "Origins refused",
-            "The origins with the most dropped requests",
-            ["origin", "drops"],
+            "Sites that refused most",
+            "The sites with the most refused requests",
+            ["site", "refused"],
             [(origin, dropped) for origin, dropped, _, _ in decisions.origins() if dropped],
         ),
         FigureTable(
-            "Rules",
-            "The rules that dropped the most requests",
-            ["origin", "rule", "line", "drops"],
+            "Rules that forbade most",
+            "The lines of robots.txt files that refused the most requests",
+            ["site", "rule", "line", "refused"],
             decisions.rules(),
         ),
         FigureTable(
-            "Signals",
-            "Uses that sites deny, by use and signal, and the number of refused requests and responses",
-            ["use", "signal", "origins", "statements", "refused"],
+            "Uses that sites deny",
+            "Uses of content that sites deny, where they say it, and the requests and responses"
+            " refused for it",
+            ["use", "stated by", "sites", "statements", "refused"],
             decisions.signals(),
         ),
         FigureTable(
-            "Deferrals",
-            "Deferred requests, with the waits in seconds",
-            ["origin", "reason", "median wait", "longest wait", "deferrals"],
+            "Waiting times",
+            "Requests that were deferred, and for how many seconds",
+            ["site", "because", "median wait", "longest wait", "deferred"],
             decisions.deferrals(),
         ),
         FigureTable(
-            "Unreachable",
-            "Origins whose robots.txt could not be fetched",
-            ["origin", "failure", "first", "last", "decisions"],
+            "Sites whose robots.txt could not be fetched",
+            "Requests to sites whose rules were not known",
+            ["site", "failure", "first", "last", "requests"],
             decisions.unreachable(),
         ),
         FigureTable(
-            "Overrides used",
-            f"Exceptions that changed decisions; those that expire before {soon[:10]} are marked",
-            ["override", "owner", "reason", "expires", "ends soon", "decisions"],
-            decisions.overrides(soon),
-        ),
-        FigureTable(
-            "Failed open",
-            "Requests that passed only because a setting is less strict than the default",
-            ["setting", "origins", "decisions"],
-            decisions.failed_open(),
-        ),
-        FigureTable(
-            "Reported only",
-            "Requests that passed because of report_only, and would otherwise have been refused",
-            ["would", "reason", "origin", "decisions"],
+            "Would have been refused",
+            "Requests that passed because refusals were only reported (report_only)",
+            ["result", "because", "site", "requests"],
             decisions.top("would, reason, origin", REPORTED),
         ),
         FigureTable(
             "Crawlers",
-            "Decisions by agent and component",
-            ["agent", "component", "decisions"],
-            decisions.top("agent, component"),
+            "The crawlers, the programs that judged their requests, and the jobs they worked on",
+            ["crawler", "program", "job", "requests"],
+            decisions.top("agent, component, job"),
         ),
     ]
 
@@ -369,21 +459,21 @@ def _comparisons(decisions: Decisions) -> list[FigureTable]:
     return [
         FigureTable(
             "Actual and enforced",
-            "The decisions, and what they would have been without report_only",
-            ["action", "was", "would be", "difference"],
+            "The results, and what they would have been without report_only",
+            ["result", "was", "would be", "difference"],
             decisions.differences(),
             2,
         ),
         FigureTable(
-            "Origins that would differ",
-            "Requests that passed, and would otherwise have been dropped or deferred",
-            ["origin", "would be dropped", "would be deferred", "decisions"],
+            "Sites that would differ",
+            "Requests that passed, and would otherwise have been refused or deferred",
+            ["site", "would be refused", "would be deferred", "requests"],
             decisions.differing_origins(),
         ),
         FigureTable(
             "Rules and reasons that would differ",
-            "Why requests would have been dropped or deferred",
-            ["origin", "would", "reason", "rule", "line", "decisions"],
+            "Why requests would have been refused or deferred",
+            ["site", "result", "because", "rule", "line", "requests"],
             decisions.top("origin, would, reason, rule, line", REPORTED),
         ),
     ]

@@ -14,12 +14,13 @@ from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.chart import ChartBar
 from robots_guard.audit.show.figures import (
-    ACTIONS,
-    REPORTED,
+    PLAIN,
+    Counts,
     Decisions,
     Timeline,
     bars_of,
     counted_records,
+    counts_of,
     naive,
     step_of,
 )
@@ -37,33 +38,8 @@ _GROUPED = """
         (now, opened, action, reason, agent, job, plain, bucket)
     )
 """
-#: A PASS that is recorded only if passes are: not caused by a choice of the operator.
-_PLAIN = (
-    "relaxed IS NULL AND would IS NULL AND override IS NULL AND reason <> 'bypassed'"
-    " AND defers IS NULL"
-)
 _TABLE = "periods"
 _NOW = f"{_TABLE} WHERE timed AND now AND NOT opened"
-
-
-class Counts(NamedTuple):
-    """The number of decisions by action. `has_passes` says whether ordinary passes are recorded."""
-
-    totals: dict[str, int]
-    has_passes: bool
-
-    @property
-    def number(self) -> int:
-        """The number of all decisions."""
-        return sum(self.totals.values())
-
-    @property
-    def share(self) -> float | None:
-        """The part of the requests that were refused for good, of 1; None if it is not known,
-        because passes are not recorded."""
-        if not self.has_passes or not self.number:
-            return None
-        return self.totals["drop"] / self.number
 
 
 class Crawler(NamedTuple):
@@ -124,7 +100,6 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
     _count(search, before, since, step)
     timeline = _timeline(search, first, last, step)
     counted = _PeriodDecisions(search, wanted)
-    ((would,),) = counted.rows(f"SELECT coalesce(sum(n), 0) FROM counted WHERE {REPORTED}")
     found = Overview(
         timeline=timeline,
         now=_counts(search, "now"),
@@ -136,7 +111,7 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
         opened=counted.failed_open(),
         overrides=counted.top("override", "override IS NOT NULL"),
         signals=[],
-        would=would,
+        would=counted.would(),
         news=None,
     )
     # These read the files again, and may find that one was replaced: the counted table is gone then.
@@ -148,7 +123,7 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
 def _count(search: Search, before: str | None, since: str | None, step: int) -> None:
     """Make the table of the decisions of both periods, counted."""
     counted, values = counted_records(Filter(since=before))
-    sql = _GROUPED.format(counted=counted, plain=_PLAIN, step=step)
+    sql = _GROUPED.format(counted=counted, plain=PLAIN, step=step)
     search.execute(f"CREATE OR REPLACE TEMP TABLE {_TABLE} AS {sql}", [since or "", *values])
 
 
@@ -158,15 +133,7 @@ def _counts(search: Search, which: str, more: str = "true", *values: Any) -> Cou
         f" WHERE timed AND NOT opened AND {which} AND {more} GROUP BY 1",
         [*values],
     )
-    return _counts_of(rows)
-
-
-def _counts_of(rows: Any) -> Counts:
-    totals, has_passes = dict.fromkeys(ACTIONS, 0), False
-    for action, number, plain in rows:
-        totals[action] = totals.get(action, 0) + int(number)
-        has_passes = has_passes or bool(plain)
-    return Counts(totals, has_passes)
+    return counts_of(rows)
 
 
 def _timeline(search: Search, first: datetime | None, last: datetime | None, step: int) -> Timeline:

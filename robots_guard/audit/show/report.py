@@ -1,4 +1,5 @@
-"""The report: one self-contained HTML file.
+"""The report: one self-contained HTML file, which a reader understands who does not know
+robots_guard.
 
 Invariant: the template escapes all values, and the page may neither load nor run anything, because
 clients and sites control values in an audit log.
@@ -6,18 +7,195 @@ clients and sites control values in an audit log.
 
 from __future__ import annotations
 
-from robots_guard.audit.show.chart import chart
-from robots_guard.audit.show.figures import Summary
-from robots_guard.audit.show.markup import environment
+import re
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from robots_guard.audit.record import Record
+from robots_guard.audit.show.chart import NARROW, chart
+from robots_guard.audit.show.figures import Counts, Summary
+from robots_guard.audit.show.markup import environment, number
+from robots_guard.audit.show.verification import Verification
+from robots_guard.core.reasons import meaning_of
+from robots_guard.rep.lines import excerpt
+
+TITLE = "Report on crawling under robots.txt"
+ROWS = 10  # of a table
+NAMED = 6  # crawlers on the cover
+AROUND = 6  # lines of the file shown on each side of the deciding one
+
+_RESULTS = {"drop": "Refused", "defer": "Deferred", "pass": "Passed"}
+#: What a setting that is less strict than the default does, in words.
+_SETTINGS = {
+    "on_unreachable": "The site's robots.txt could not be fetched, and such requests are permitted",
+    "on_restricted": "The site denies access to its robots.txt, and such requests are permitted",
+    "on_redirect_limit": "The robots.txt has too many redirects, and such requests are permitted",
+    "visit_time": "The site asks crawlers to come at other hours, which is ignored",
+    "max_delay": "The site asks for a longer delay between requests than is kept",
+    "signals": "What the site states of the use of its content is not enforced",
+    "noindex_action": "The page may not be indexed, and is used for its links only",
+    "report_only": "Refusals are only reported",
+    "audit_required": "The request could not be recorded, and such requests are permitted",
+}
 
 
-def page(summary: Summary, made: str, about: str, trouble: str = "") -> str:
-    """Return the report as HTML. `about` describes the records it covers."""
-    template = environment().get_template("report.html")
-    return template.render(
+class Cover(NamedTuple):
+    """What the report is about: its title and author, when and by which version it was made, and
+    the records that it covers in words."""
+
+    made: str
+    version: str
+    about: str
+    title: str = TITLE
+    author: str = ""
+
+
+class ShownRefusal(NamedTuple):
+    """A refusal that is shown in full, with the lines of the file around the deciding one.
+    `no_lines` says why there are none."""
+
+    record: Record
+    lines: list[tuple[int, str]]
+    no_lines: str
+
+    @property
+    def sentence(self) -> str:
+        """The refusal as one sentence."""
+        record = self.record
+        asked = f"{record.agent or 'A crawler'} was about to request {record.url[:500]}"
+        return f"On {when(record.at)}, {asked}. The request was refused: {_why(record)}"
+
+
+def refusal_of(record: Record, document: bytes | None, no_document: str) -> ShownRefusal:
+    """Return a refusal with the lines of its document."""
+    if document is None or record.line is None:
+        reason = no_document if record.line is not None else "No line of a file decided this."
+        return ShownRefusal(record, [], reason)
+    return ShownRefusal(record, excerpt(document, record.line, AROUND), "")
+
+
+def page(
+    summary: Summary,
+    cover: Cover,
+    *,
+    refusal: ShownRefusal | None = None,
+    verification: Verification | None = None,
+    trouble: str = "",
+) -> str:
+    """Return the report as HTML. `trouble` says which records could not be read."""
+    templates = environment()
+    templates.filters |= {
+        "result": result,
+        "setting": setting,
+        "because": meaning_of,
+        "day": last_day,
+        "when": when,
+    }
+    bars = summary.timeline.bars
+    return templates.get_template("report.html").render(
         summary=summary,
-        chart=chart(summary.timeline.bars),
-        made=made,
-        about=about,
+        cover=cover,
+        sentences=sentences_of(summary, verification),
+        charts=[chart(bars), chart(bars, NARROW)] if bars else [],
+        refusal=refusal,
+        verification=verification,
         trouble=trouble,
+        rows=ROWS,
+        named=NAMED,
     )
+
+
+def sentences_of(summary: Summary, verification: Verification | None) -> list[str]:
+    """Return the report in a few sentences."""
+    found = [_totals(summary.counts)]
+    refusals = [(each[1], each[2]) for each in summary.timeline.reasons if each[0] == "drop"]
+    if refusals:
+        reason, most = refusals[0]
+        sentence = meaning_of(reason).sentence
+        found.append(f"The most frequent reason, with {number(most)} refusals: {sentence}")
+    through = sum(each[5] for each in summary.exceptions)
+    if summary.exceptions:
+        owners = sorted({str(each[1]) for each in summary.exceptions if each[1]})
+        found.append(
+            f"{_counted(len(summary.exceptions), 'exception')} for single sites let"
+            f" {_counted(through, 'request')} through; their owners: {', '.join(owners[:NAMED])}."
+        )
+    else:
+        found.append("No exception for a single site was used.")
+    if summary.opened:
+        found.append(
+            f"{_counted(summary.opened, 'request')} passed only because a setting is less strict"
+            " than the default."
+        )
+    if summary.would:
+        found.append(
+            f"{_counted(summary.would, 'request')} would have been refused or deferred if refusals"
+            " had been enforced."
+        )
+    if verification is not None:
+        found.append(verification.sentence)
+    return found
+
+
+def _totals(counts: Counts) -> str:
+    dropped, deferred = counts.totals["drop"], counts.totals["defer"]
+    if counts.share is None:
+        return (
+            f"{_counted(dropped, 'request')} {_were(dropped)} refused and {number(deferred)}"
+            " deferred. How many requests passed is not recorded (setting audit_passes), so the"
+            " share of refusals is not known."
+        )
+    return (
+        f"Of {_counted(counts.number, 'request')}, {number(dropped)} {_were(dropped)} refused"
+        f" ({100 * counts.share:.1f} %), {number(deferred)} {_were(deferred)} deferred, and"
+        f" {number(counts.totals['pass'])} passed."
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    return f"{number(count)} {noun}s"
+
+
+def _were(count: int) -> str:
+    if count == 1:
+        return "was"
+    return "were"
+
+
+def _why(record: Record) -> str:
+    if record.rule is None:
+        return meaning_of(record.reason).sentence
+    where = f"{record.robots_txt_of or record.origin}/robots.txt"
+    fetched = f", fetched on {when(record.fetched_at)}," if record.fetched_at else ""
+    return f"line {record.line} of {where}{fetched} says “{record.rule[:300]}”."
+
+
+def result(action: str | None) -> str:
+    """Return an action in words."""
+    return _RESULTS.get(action or "", action or "")
+
+
+def setting(relaxed: str | None) -> str:
+    """Return what a setting does in words; an empty string for one that has none."""
+    name = re.split(r"[=\s]", relaxed or "", maxsplit=1)[0]
+    return _SETTINGS.get(name, "")
+
+
+def last_day(expires: str | None) -> str:
+    """Return an expiry as its last day, or as its moment if it is not the end of a day in UTC."""
+    try:
+        at = datetime.fromisoformat(expires or "").astimezone(UTC)
+        if (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
+            return f"{at - timedelta(days=1):%Y-%m-%d}"
+    except (ValueError, OverflowError):
+        return expires or ""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def when(at: str | None) -> str:
+    """Return a record's time for people, to the second."""
+    if at and len(at) == 24:
+        return f"{at[:10]} at {at[11:19]} UTC"
+    return at or ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
@@ -33,6 +33,9 @@ from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS, default_store
 from robots_guard.stores import look_at
 
+if TYPE_CHECKING:
+    from robots_guard.audit.show.report import ShownRefusal
+
 DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
 
 as_file = click.option(
@@ -56,24 +59,71 @@ as_file = click.option(
     is_flag=True,
     help="Count what report_only let pass as refused, and show the difference.",
 )
-def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any) -> int:
-    """Write an HTML report: decisions over time, by origin and by rule; deferrals, outages, overrides, fail-opens."""
+@click.option("--title", metavar="TEXT", help="The title of the report.")
+@click.option("--author", metavar="TEXT", help="The name of the person who makes the report.")
+@click.option(
+    "--verify/--no-verify",
+    "verifies",
+    default=True,
+    show_default=True,
+    help="Verify the whole audit log, and show the result. A million records take about a minute.",
+)
+@store_option
+def report(
+    audit_log: str | None,
+    output: Path,
+    title: str | None,
+    author: str | None,
+    store: str | None,
+    *,
+    what_if: bool,
+    verifies: bool,
+    **values: Any,
+) -> int:
+    """Write an HTML report: a summary in words, exceptions, a refusal in full, and decisions over time and by site."""
     from robots_guard.audit.show.figures import summary
-    from robots_guard.audit.show.report import page
+    from robots_guard.audit.show.report import TITLE, Cover, page
+    from robots_guard.audit.show.verification import verification_of
 
     directory, now = existing_directory(audit_log), moment(CLOCKS.now()) or ""
     wanted = filter_of(values, directory)
     note_if_empty(directory)
-    with (
-        progress("counting") as on_progress,
-        Search(directory, wanted, on_progress) as search,
-    ):
+    cover = Cover(
+        made=now,
+        version=version("robots_guard"),
+        about=_subtitle(wanted, what_if=what_if),
+        title=title or TITLE,
+        author=author or "",
+    )
+    with progress("counting") as on_progress, Search(directory, wanted, on_progress) as search:
         figures = summary(search, now, what_if=what_if)
         trouble = search.unreadable()
+    content = page(
+        figures,
+        cover,
+        refusal=_refusal(directory, store, figures.refusal),
+        verification=verification_of(directory) if verifies else None,
+        trouble=str(trouble),
+    )
     with _open_output(output) as target:
-        target.write(page(figures, now, _subtitle(wanted, what_if=what_if), str(trouble)))
+        target.write(content)
     click.echo(f"robots-guard: report written to {output}", err=True)
     return report_unreadable(trouble)
+
+
+def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownRefusal | None:
+    """Return the refusal with this id as the report shows it. A missing document is no error: the report says why."""
+    from robots_guard.audit.show.report import refusal_of
+
+    record = _find_decision(directory, identity) if identity else None
+    if not isinstance(record, Record):
+        return None
+    try:
+        document = _document(store, record.sha256)
+        no_document = "The store does not have this document: name another with --store."
+    except SettingsError as error:
+        document, no_document = None, f"The document cannot be shown: {error}."
+    return refusal_of(record, document, no_document)
 
 
 def _subtitle(wanted: Filter, *, what_if: bool) -> str:
@@ -84,7 +134,7 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
     }
     which = "All decisions in the audit log"
     if selected:
-        which = "Decisions: " + ", ".join(f"{name} {value}" for name, value in selected.items())
+        which = "Decisions with " + ", ".join(f"{name} {value}" for name, value in selected.items())
     return which + (", counted as if report_only had not been set" if what_if else "")
 
 

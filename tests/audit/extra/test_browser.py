@@ -6,6 +6,7 @@ SCREENSHOTS names a folder for pictures of what was seen.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,10 @@ from support.programs import program
 
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.figures import summary
-from robots_guard.audit.show.report import page
+from robots_guard.audit.show.report import Cover, page
+from robots_guard.audit.show.verification import verification_of
 
+COVER = Cover("2027-01-16T00:00:00.000Z", "1.0", "All decisions", "January at the shops", "Jane")
 HOSTILE = (
     "Disallow: /<script>document.title='hacked'</script>",
     "Disallow: /<img src=http://127.0.0.1:9/x onerror=alert(1)>",
@@ -42,7 +45,7 @@ def report(tmp_path_factory):
         figures = summary(search, "2027-01-16T00:00:00.000Z")
     path = place / "report.html"
     path.write_text(
-        page(figures, "2027-01-16T00:00:00.000Z", "All decisions in the audit log"), "utf-8"
+        page(figures, COVER, verification=verification_of(place / "audit_log")), "utf-8"
     )
     return path
 
@@ -80,10 +83,17 @@ def test_the_page_is_readable_and_runs_nothing(browser, report, look):
     )
 
     assert (requests, alarms) == ([report.as_uri()], [])
-    assert shown.title() == "robots_guard: decisions"
+    assert shown.title() == "January at the shops"
     assert shown.locator("h1").count() == 1
     assert "<script>document.title='hacked'</script>" in text
-    assert shown.locator("section svg rect.drop").count() > 10
+    assert shown.locator("svg.full rect.drop").count() > 10
     assert shown.evaluate("document.documentElement.scrollWidth") <= 1000
+    assert shown.locator("svg.chart:visible").count() == 1
+    if look == "light":
+        shown.set_viewport_size({"width": 390, "height": 800})
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+        assert shown.locator("svg.narrow:visible").count() == 1
+    if look == "print":  # the pages are filled: two at most for what takes one and a half
+        assert len(re.findall(rb"/Type\s*/Page\b", shown.pdf(prefer_css_page_size=True))) <= 5
     assert ground == {"dark": "rgb(18, 22, 29)"}.get(look, "rgb(255, 255, 255)")
     context.close()

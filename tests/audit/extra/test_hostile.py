@@ -17,8 +17,9 @@ from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import verify
 from robots_guard.audit.show.chart import chart
-from robots_guard.audit.show.figures import overview, summary
-from robots_guard.audit.show.report import page
+from robots_guard.audit.show.figures import summary
+from robots_guard.audit.show.overview import overview
+from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.write.maintenance import compress, retain
 from robots_guard.audit.write.retention import Inspection, Retention
 from robots_guard.core.verdict import as_report_only
@@ -224,7 +225,7 @@ def test_impossible_figures_do_not_break_the_report(audit_log):
         figures = summary(search, NOW)
 
     assert figures.timeline.totals["drop"] == 1 + 1 + 2 * (2**63 - 1)
-    assert "2027-01-15" in page(figures, NOW, "All")
+    assert "2027-01-15" in page(figures, Cover(NOW, "1.0", "All"))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_forged_times_do_not_break_the_figures(audit_log, at, until):
 
     assert report.timeline.totals == shown.timeline.totals == {"drop": 1, "defer": 1, "pass": 0}
     assert chart(shown.timeline.bars).columns
-    assert "<h2>Deferrals</h2>" in page(report, NOW, "All")
+    assert "<h2>Waiting times</h2>" in page(report, Cover(NOW, "1.0", "All"))
 
 
 # -- what would be ---------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_what_if_compares_actual_with_enforced_decisions(lenient):
         ("drop", 1, 4, 3),
         ("pass", 5, 1, -4),
     ]
-    assert tables["Origins that would differ"] == [
+    assert tables["Sites that would differ"] == [
         ("https://a.test", 3, 0, 3),
         ("https://c.test", 0, 1, 1),
     ]
@@ -293,7 +294,7 @@ def test_what_if_compares_actual_with_enforced_decisions(lenient):
         ("https://a.test", "drop", "disallowed", "Disallow: /private/", 2, 3),
         ("https://c.test", "defer", "unreachable", None, None, 1),
     ]
-    assert "Actual and enforced" in page(figures, NOW, "All")
+    assert "Actual and enforced" in page(figures, Cover(NOW, "1.0", "All"))
 
 
 def test_without_what_if_the_report_has_the_actual_decisions(lenient):
@@ -306,7 +307,7 @@ def test_without_what_if_the_report_has_the_actual_decisions(lenient):
 def test_what_if_works_with_an_empty_audit_log(tmp_path):
     _, tables = figures_and_tables(tmp_path, what_if=True)
 
-    assert tables["Origins that would differ"] == []
+    assert tables["Sites that would differ"] == []
     assert (
         msgspec.json.encode(tables["Actual and enforced"])
         == b'[["defer",0,0,0],["drop",0,0,0],["pass",0,0,0]]'

@@ -143,7 +143,7 @@ def test_decisions_include_responses_that_passed_because_of_a_setting(tmp_path):
     with Search(tmp_path, Filter()) as search:
         assert [entry.id for entry in search.records()] == ["w-1"]
         figures = summary(search, "2027-01-16T00:00:00.000Z")
-    (table,) = (each for each in figures.tables if each.title == "Failed open")
+    (table,) = (each for each in figures.tables if each.title == "Let through by a setting")
     assert table.rows == [("signals=record", 1, 1)]
 
 
@@ -176,7 +176,7 @@ def test_the_report_counts_by_use_and_signal(tmp_path):
     )
     with Search(tmp_path, Filter()) as search:
         figures = summary(search, "2027-01-16T00:00:00.000Z")
-    (table,) = (each for each in figures.tables if each.title == "Signals")
+    (table,) = (each for each in figures.tables if each.title == "Uses that sites deny")
     assert ("search", "x-robots-tag", 1, 2, 1) in table.rows
     assert figures.timeline.totals["drop"] == 1
 

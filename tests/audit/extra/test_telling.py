@@ -29,8 +29,9 @@ from robots_guard.audit.record import (
 )
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.audit.show.figures import _COUNTED, overview, passes_recorded, summary
-from robots_guard.audit.show.report import page
+from robots_guard.audit.show.figures import _COUNTED, passes_recorded, summary
+from robots_guard.audit.show.overview import overview
+from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.write.repeats import ALIKE
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.warc import records_of
@@ -262,7 +263,7 @@ class Tags(HTMLParser):
 def reported(directory, **wanted):
     with Search(directory, Filter(**wanted)) as search:
         figures = summary(search, "2027-01-16T00:00:00.000Z")
-    return figures, page(figures, "2027-01-16T00:00:00.000Z", "All")
+    return figures, page(figures, Cover("2027-01-16T00:00:00.000Z", "1.0", "All"))
 
 
 @pytest.fixture
@@ -308,6 +309,7 @@ def test_counted_samples_stand_for_all_that_passed(tmp_path):
     assert reported(tmp_path)[0].timeline.totals["pass"] == 10_000
 
 
+UNREACHABLE = "Sites whose robots.txt could not be fetched"
 BYPASSED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=EX")
 OPENED = Verdict(
     action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail="timeout"
@@ -323,7 +325,7 @@ def test_reports_count_each_use_of_an_override(tmp_path):
             audit_log.write(decision(f"https://a.test/{number}", verdict=BYPASSED, override=used))
     audit_log.close()
 
-    assert [(row[1], row[-1]) for row in table(tmp_path, "Overrides used")] == [
+    assert [(row[1], row[-2]) for row in table(tmp_path, "Exceptions")] == [
         ("ann", 50),
         ("bob", 50),
     ]
@@ -344,8 +346,8 @@ def test_reports_count_failed_open_and_unreachable_decisions(tmp_path):
         audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED))
     audit_log.close()
 
-    assert table(tmp_path, "Failed open") == [("on_unreachable=allow", 1, 115)]
-    found = [(row[1], row[-1]) for row in table(tmp_path, "Unreachable")]
+    assert table(tmp_path, "Let through by a setting") == [("on_unreachable=allow", 1, 115)]
+    found = [(row[1], row[-1]) for row in table(tmp_path, UNREACHABLE)]
     assert found == [("dns", 100), ("timeout", 15)]
 
 
@@ -448,14 +450,14 @@ def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
 
     assert figures.timeline.totals == {"drop": 21, "defer": 1, "pass": 11}
     assert sum(bar.counts["drop"] for bar in figures.timeline.bars) == 21
-    assert tables["Origins refused"] == [("https://a.test", 20), ("https://b.test", 1)]
-    assert tables["Rules"][0] == ("https://a.test", "Disallow: /private/", 2, 20)
-    assert tables["Deferrals"] == [("https://c.test", "unreachable", 29.0, 29.0, 1)]
-    assert tables["Unreachable"][0][:2] == ("https://c.test", "dns: no such host")
-    assert tables["Overrides used"] == [
-        ("shop", "ann <b>", "contract", "2027-01-16T08:00:00.000Z", "soon", 1)
+    assert tables["Sites that refused most"] == [("https://a.test", 20), ("https://b.test", 1)]
+    assert tables["Rules that forbade most"][0] == ("https://a.test", "Disallow: /private/", 2, 20)
+    assert tables["Waiting times"] == [("https://c.test", "unreachable", 29.0, 29.0, 1)]
+    assert tables[UNREACHABLE][0][:2] == ("https://c.test", "dns: no such host")
+    assert tables["Exceptions"] == [
+        ("shop", "ann <b>", "contract", "2027-01-16T08:00:00.000Z", "soon", 1, 0)
     ]
-    assert sorted(tables["Failed open"]) == [("audit_required", 0, 3), ("override=shop", 1, 1)]
+    assert tables["Let through by a setting"] == [("audit_required", 0, 3)]
 
 
 def test_a_filter_applies_to_all_figures(sample_log):

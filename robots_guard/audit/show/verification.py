@@ -1,0 +1,69 @@
+"""The result of verifying an audit log, for the report. What is verified is in audit/read/verify.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from robots_guard.audit.read.reader import Unreadable
+from robots_guard.audit.read.verify import WriterFinding, verify
+
+MOST = 20  # problems that are shown
+
+
+class Verification(NamedTuple):
+    """The findings on all writers of an audit log, counted. `problems` are signs of loss or change."""
+
+    writers: int
+    records: int
+    chained: int  # writers whose lines are chained by hashes, without a break
+    problems: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """The result as one sentence."""
+        checked = (
+            f"The audit log was verified: {self.records:,} records of {_writers(self.writers)}"
+        )
+        if self.problems:
+            return f"{checked}, with {_problems(len(self.problems))}."
+        return f"{checked}, without a gap{self._unchanged}."
+
+    @property
+    def _unchanged(self) -> str:
+        if not self.chained:
+            return "; changes of lines would not be noticed, because they are not chained"
+        if self.chained < self.writers:
+            return f", and without a change by {self.chained} of them, whose lines are chained"
+        return " or a change"
+
+
+def verification_of(directory: Path) -> Verification:
+    """Verify an audit log, all of its records. Raises SettingsError."""
+    trouble = Unreadable()
+    return verification_from(verify(directory, trouble), trouble)
+
+
+def verification_from(findings: list[WriterFinding], trouble: Unreadable) -> Verification:
+    """Count findings."""
+    problems = [f"{each.writer}: {problem}" for each in findings for problem in each.problems]
+    if trouble:
+        problems += str(trouble).split("; ")
+    return Verification(
+        writers=len(findings),
+        records=sum(each.records for each in findings),
+        chained=sum(each.chain == "whole" for each in findings),
+        problems=problems,
+    )
+
+
+def _writers(count: int) -> str:
+    if count == 1:
+        return "1 writer"
+    return f"{count:,} writers"
+
+
+def _problems(count: int) -> str:
+    if count == 1:
+        return "1 problem"
+    return f"{count:,} problems"
