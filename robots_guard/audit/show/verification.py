@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.verify import WriterFinding, verify
+from robots_guard.audit.read.verify import LogFinding, verify_log
 
 MOST = 20  # problems that are shown
 
 
 class Verification(NamedTuple):
-    """The findings on all writers of an audit log, counted. `problems` are signs of loss or change."""
+    """The findings on an audit log, counted. `problems` are signs of loss or change; `keys` are the
+    public keys of the valid signatures."""
 
     writers: int
     records: int
     chained: int  # writers whose lines are chained by hashes, without a break
+    signatures: int
+    keys: list[str]
+    timestamps: int
+    fetches: int  # whose responses are there as they were written
     problems: list[str]
 
     @property
@@ -41,18 +46,25 @@ class Verification(NamedTuple):
 def verification_of(directory: Path) -> Verification:
     """Verify an audit log, all of its records. Raises SettingsError."""
     trouble = Unreadable()
-    return verification_from(verify(directory, trouble), trouble)
+    return verification_from(verify_log(directory, trouble), trouble)
 
 
-def verification_from(findings: list[WriterFinding], trouble: Unreadable) -> Verification:
+def verification_from(finding: LogFinding, trouble: Unreadable) -> Verification:
     """Count findings."""
-    problems = [f"{each.writer}: {problem}" for each in findings for problem in each.problems]
+    writers = finding.writers
+    problems = [f"{each.writer}: {problem}" for each in writers for problem in each.problems]
+    problems += [each.problem for each in finding.anchors if each.problem]
+    problems += finding.problems
     if trouble:
         problems += str(trouble).split("; ")
     return Verification(
-        writers=len(findings),
-        records=sum(each.records for each in findings),
-        chained=sum(each.chain == "whole" for each in findings),
+        writers=len(writers),
+        records=sum(each.records for each in writers),
+        chained=sum(each.chain == "whole" for each in writers),
+        signatures=sum(sum(each.signatures.values()) for each in writers),
+        keys=sorted({key for each in writers for key in each.signatures}),
+        timestamps=sum(bool(each.stamped_at) for each in finding.anchors),
+        fetches=finding.warc.present,
         problems=problems,
     )
 

@@ -11,7 +11,7 @@ from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, polic
 
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.read.verify import WriterFinding
+from robots_guard.audit.read.verify import LogFinding, WriterFinding
 from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.report import TITLE, last_day, result, sentences_of, setting
 from robots_guard.audit.show.verification import verification_from
@@ -150,7 +150,10 @@ def test_shares_are_known_where_passes_are_recorded(tmp_path):
     ],
 )
 def test_verification_is_one_sentence(findings, lines, sentence):
-    assert sentence in verification_from(findings, Unreadable(lines=lines)).sentence
+    assert (
+        sentence
+        in verification_from(LogFinding(writers=findings), Unreadable(lines=lines)).sentence
+    )
 
 
 @pytest.mark.parametrize(
