@@ -254,6 +254,7 @@ class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     elapsed_us: int = 0
     warc_id: str | None = None
     warc_file: str | None = None
+    warc_sha256: str | None = None  # of the response record and its request record, as written
 
 
 class Start(Entry, frozen=True, kw_only=True, tag="start"):
@@ -427,7 +428,7 @@ def record_of(
         detail=_detail(verdict.detail, privacy),
         stale=verdict.stale,
         would=verdict.would.value if verdict.would else None,
-        **(_override_fields(decision.override) if decision.override else {}),
+        **(override_fields(decision.override) if decision.override else {}),
         source=decision.source,
         elapsed_us=round(decision.elapsed * 1e6),
         sampled=sampled,
@@ -474,7 +475,7 @@ def signals_record_of(
         relaxed=verdict.relaxed,
         would=verdict.would.value if verdict.would else None,
         **(_signal_fields(verdict.uses) if verdict.uses else {}),
-        **(_override_fields(decision.override) if decision.override else {}),
+        **(override_fields(decision.override) if decision.override else {}),
     )
 
 
@@ -560,7 +561,8 @@ def _detail(detail: str | None, privacy: Privacy) -> str | None:
     return _short(privacy.text(detail), 2 * LONGEST) if detail else None
 
 
-def _override_fields(exemption: Exemption) -> dict[str, Any]:
+def override_fields(exemption: Exemption) -> dict[str, Any]:
+    """An override as records name it."""
     return {
         "override": cut(exemption.id, 128),
         "override_owner": cut(exemption.owner, LONGEST_NAME),

@@ -9,6 +9,7 @@ Content-Length is the decoded body's.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import re
@@ -68,14 +69,16 @@ class Evidence:
     def keep(self, event: FetchMade, privacy: Privacy, beside: str) -> dict[str, str]:
         """Write a fetch to the file that accompanies the log file `beside`.
 
-        Returns the id of the response record and the name of the file. Raises OSError.
+        Returns the id of the response record, the name of the file, and the digest of what was
+        written. Raises OSError.
         """
         if not isinstance(event.outcome, Fetched):
             return {}  # there was no response: the audit log's own record is all there is
         data, identity = records_of(event, privacy)
         with self._lock:
             self._append_beside(beside, data)
-            return {"warc_id": identity, "warc_file": self._name}
+            digest = hashlib.sha256(data).hexdigest()
+            return {"warc_id": identity, "warc_file": self._name, "warc_sha256": digest}
 
     def keep_signals(self, record: SignalsRecord, at: float, beside: str) -> None:
         """Write the audit log's record of a response as a metadata record. Raises OSError."""
