@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -581,18 +582,51 @@ def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypa
     assert (status, err) == (0, "")
     assert ">    3  Disallow: /private/\n" in out
     assert out.endswith("the same verdict\n")
+    recorded = out.removesuffix("the same verdict\n")
 
-    here("audit", "bundle", identity, "-o", tmp_path / "bundle.json")
+    path = tmp_path / "bundle.zip"
+    written = here("audit", "bundle", identity, "-o", path)
+    assert (written.status, written.out) == (0, "")
+    assert f"bundle written to {path}: 3 records, 1 documents" in written.err
+    again = here("audit", "bundle", identity, "-o", path)
+    assert again.status == 2
+    assert "exists and is not overwritten: name another file with --output" in again.err
+
     monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/elsewhere.sqlite")
     monkeypatch.setenv("ROBOTS_GUARD_AUDIT_LOG", f"{tmp_path}/elsewhere")
-    assert here("audit", "replay", tmp_path / "bundle.json").out == out
+    status, out, err = here("audit", "replay", path)
+    assert (status, err) == (0, "")
+    assert out.startswith(recorded)
+    assert out.endswith("the record is consistent, but nothing ties it to a time or a writer\n")
+    found = json.loads(here("audit", "replay", "--json", path).out)
+    assert found["verified"] is True
+    assert {each["state"] for each in found["claims"]} == {"proven", "not proven"}
 
-    bundle = json.loads((tmp_path / "bundle.json").read_text())
-    bundle["record"]["line"] = 2
-    (tmp_path / "forged.json").write_text(json.dumps(bundle))
-    status, out, _ = here("audit", "replay", tmp_path / "forged.json")
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    forged = files["records.jsonl"].replace(b'"line":3', b'"line":2')
+    with zipfile.ZipFile(tmp_path / "forged.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, forged if name == "records.jsonl" else content)
+    status, out, _ = here("audit", "replay", tmp_path / "forged.zip")
     assert status == 1
-    assert "differs: line: recorded 2, now '3'" in out
+    assert "records.jsonl is not as MANIFEST.sha256 lists it" in out
+    assert "line: recorded 2, now '3'" in out
+    (tmp_path / "other.zip").write_bytes(b"PK")
+    assert here("audit", "replay", tmp_path / "other.zip") == (
+        2,
+        "",
+        "robots-guard: this is not a bundle (not a zip file): make one with"
+        " robots-guard audit bundle ID -o FILE.zip\n",
+    )
+
+
+@pytest.mark.parametrize("args", [(), ("w-1", "--since", "1d")])
+def test_bundle_takes_ids_or_filters(here, audit_log, args):
+    status, _, err = here("audit", "bundle", *args)
+
+    assert status == 2
+    assert "give either ids of decisions or filters" in err
 
 
 def test_missing_record_is_reported_in_one_sentence(here, audit_log, directory):

@@ -174,6 +174,13 @@ def lines_of_stem(path: Path, stem: str, after: int) -> Iterator[bytes]:
     return _lines(path, sql, [writer, number, after])
 
 
+def lines_of_writer(path: Path, writer: str, first: int) -> Iterator[bytes]:
+    """The lines of a writer in a compacted file, from the number `first` on, in order of their
+    numbers. Raises as `lines_of`."""
+    sql = f"SELECT raw FROM read_parquet({files_in([path])}) WHERE writer = ? AND seq >= ? ORDER BY seq"
+    return _lines(path, sql, [writer, first])
+
+
 def stems_in(path: Path) -> set[str]:
     """The stems of a compacted file's sources; none if it cannot be read. Raises MissingExtra."""
     if why_not_plain(path):

@@ -13,37 +13,36 @@ from typing import Any, NamedTuple
 import msgspec
 
 from robots_guard.audit.privacy import REDACTED
-from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord, json_schema
+from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
 from robots_guard.core import check
 from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.component import Component
 from robots_guard.core.freshness import RETRY_MIN
+from robots_guard.core.overrides import parse
 from robots_guard.core.page_dialects import PAGE_DIALECTS
 from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.origin import Origin, split_url
+from robots_guard.origin import Origin, origin_of, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.rep.signals.statement import RAW_CAP, Place, Statement
 from robots_guard.rep.signals.tdmrep import RESERVATION
 
-FORMAT = "robots_guard-bundle-1"
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
 
 
-class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """A record with all that is needed to replay it: the document and its writer's settings."""
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded decision with what it was judged by: the document, its writer's settings, and the
+    text of the overrides that were in force, if it is known."""
 
-    format: str = FORMAT
-    version: str = ""
     record: Record | SignalsRecord
     settings: dict[str, str]
     document: bytes | None = None
-    schema: dict[str, Any] = msgspec.field(default_factory=json_schema)
+    overrides: str | None = None
 
 
 class Replayed(NamedTuple):
@@ -54,42 +53,35 @@ class Replayed(NamedTuple):
     caveats: list[str]
 
 
-def read_bundle(data: bytes) -> Bundle:
-    """Read a bundle from the content of a file. Raises SettingsError."""
-    try:
-        bundle = msgspec.json.decode(data, type=Bundle)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingsError(
-            f"this is not a bundle ({error}): make one with robots-guard audit bundle ID"
-        ) from error
-    if bundle.format != FORMAT:
-        raise SettingsError(
-            f"this bundle has the unknown format {bundle.format[:40]!r}: it should be {FORMAT}"
-        )
-    return bundle
+def is_replayable(record: Record | SignalsRecord) -> bool:
+    """Whether a decision depends on what the site states, so that it can be judged again."""
+    return meaning_of(record.reason).replay is not Comparison.NOTHING and not is_not_compared(
+        record
+    )
 
 
-def replay(bundle: Bundle, now: float | None = None) -> Replayed:
+def replay(judgement: Judgement, now: float | None = None) -> Replayed:
     """Replay a decision.
 
     `now`, if given, is the present time in seconds since 1970. A caveat then says whether a date of
     `unavailable_after` has passed since the decision. Raises SettingsError if that is not possible.
     """
-    record = bundle.record
-    if meaning_of(record.reason).replay is Comparison.NOTHING or is_not_compared(record):
+    record = judgement.record
+    if not is_replayable(record):
         raise SettingsError(
             f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay"
         )
     if isinstance(record, SignalsRecord):
-        return _replay_response(bundle, record, now)
-    _check_document(record, bundle.document)
-    terms, now = _terms(record, bundle.settings), _seconds(record.at)
+        return _replay_response(judgement, record, now)
+    _check_document(record, judgement.document)
+    now = _seconds(record.at)
+    terms = _with_override(_terms(record, judgement.settings), judgement)
     question = _question(record, terms, now)
-    policy = _policy(record, question.origin, bundle.document or b"", now)
+    policy = _policy(record, question.origin, judgement.document or b"", now)
     verdict = check.judge_offline(question, terms, policy, now)
-    if bundle.settings.get("report_only") == "True":  # settings are recorded as text
+    if judgement.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
-    return Replayed(verdict, _differences(record, verdict), _caveats(record, bundle.settings))
+    return Replayed(verdict, _differences(record, verdict), _caveats(judgement))
 
 
 def is_not_compared(record: Record | SignalsRecord) -> bool:
@@ -102,12 +94,27 @@ def _is_exempted(record: Record | SignalsRecord) -> bool:
     return record.reason == Reason.BYPASSED
 
 
-def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None) -> Replayed:
+def _with_override(terms: Terms, judgement: Judgement) -> Terms:
+    """The terms as the override of the decision sets them, if its text is known. Raises
+    SettingsError."""
+    record = judgement.record
+    if record.override is None or judgement.overrides is None:
+        return terms
+    try:
+        found = parse(judgement.overrides, terms)
+        origin = origin_of(record.origin)
+    except (MalformedURL, NotGoverned, RecursionError) as error:
+        raise SettingsError(f"the override of {record.id} cannot be read: {error}") from error
+    return found.terms(origin, terms, _seconds(record.at))
+
+
+def _replay_response(judgement: Judgement, record: SignalsRecord, today: float | None) -> Replayed:
     """Judge a response again by its recorded statements."""
     terms = msgspec.structs.replace(
-        _terms_of(record.id, bundle.settings), page_dialect=_page_dialect(record)
+        _terms_of(record.id, judgement.settings), page_dialect=_page_dialect(record)
     )
     statements = [_statement(item) for item in record.evidence]
+    terms = _with_override(terms, judgement)
     verdict = judge_response(
         statements,
         ResponseHead(status=record.status, method=record.method),
@@ -118,9 +125,10 @@ def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None)
         client_pays=record.component == Component.PROXY,
         can_use_links_only=record.follow_only,
     )
-    if bundle.settings.get("report_only") == "True":
+    if judgement.settings.get("report_only") == "True":
         verdict = as_report_only(verdict)
-    return Replayed(verdict, _differences_of_uses(record, verdict), _caveats_of_uses(record, today))
+    caveats = _caveats_of_uses(record, today) + _caveats_of_override(judgement)
+    return Replayed(verdict, _differences_of_uses(record, verdict), caveats)
 
 
 def _page_dialect(record: SignalsRecord) -> Any:
@@ -163,8 +171,6 @@ def _caveats_of_uses(record: SignalsRecord, today: float | None) -> list[str]:
         )
     if record.incomplete:
         caveats.append("part of the page was not read")
-    if record.override is not None:
-        caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats
 
 
@@ -176,6 +182,20 @@ def judge_by(record: Record, settings: dict[str, str], policy: Policy, now: floa
     terms = _terms(record, settings)
     question = msgspec.structs.replace(_question(record, terms, now), deferral=None)
     return check.judge_offline(question, terms, policy, now)
+
+
+def _caveats_of_override(judgement: Judgement) -> list[str]:
+    override = judgement.record.override
+    if override is None:
+        return []
+    if _is_exempted(judgement.record):
+        return [
+            f"override {override} exempted the request: what is replayed is what the robots.txt would"
+            " have said"
+        ]
+    if judgement.overrides is not None:
+        return []
+    return [f"override {override} affected the decision, and is not replayed"]
 
 
 def _check_document(record: Record, document: bytes | None) -> None:
@@ -309,7 +329,9 @@ def _differences(record: Record, verdict: Verdict) -> list[str]:
     ]
 
 
-def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
+def _caveats(judgement: Judgement) -> list[str]:
+    record, settings = judgement.record, judgement.settings
+    assert isinstance(record, Record)
     caveats = []
     if REDACTED in record.url or record.url.endswith("..."):
         caveats.append(
@@ -325,14 +347,7 @@ def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
         )
     if any(len(item.raw) >= RAW_CAP for item in record.evidence or []):
         caveats.append("a recorded statement is truncated: the rest of it cannot be replayed")
-    if _is_exempted(record):
-        caveats.append(
-            f"override {record.override} exempted the request: what is replayed is what the robots.txt"
-            " would have said"
-        )
-    elif record.override is not None:
-        caveats.append(f"override {record.override} affected the decision, and is not replayed")
-    return caveats
+    return caveats + _caveats_of_override(judgement)
 
 
 def _seconds(at: str | None) -> float:

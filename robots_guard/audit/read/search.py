@@ -87,6 +87,11 @@ class Search:
             self.close()
             raise
 
+    @property
+    def directory(self) -> Path:
+        """The audit log's directory."""
+        return self._directory
+
     def close(self) -> None:
         """Close the database and remove the temporary files."""
         for connection in self._connections:

@@ -12,6 +12,7 @@ import click
 from robots_guard.audit.read.reader import Follower, Unreadable
 from robots_guard.audit.record import AnyRecord
 from robots_guard.cli.audit.anchor import anchor
+from robots_guard.cli.audit.bundles import bundle, replay
 from robots_guard.cli.audit.files import compact, schema
 from robots_guard.cli.audit.hold import hold
 from robots_guard.cli.audit.keys import keys
@@ -23,7 +24,7 @@ from robots_guard.cli.audit.records import (
     print_records,
     print_table,
 )
-from robots_guard.cli.audit.reports import bundle, export, replay, report
+from robots_guard.cli.audit.reports import export, report
 from robots_guard.cli.audit.verify import verify
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable

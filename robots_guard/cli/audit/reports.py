@@ -1,4 +1,4 @@
-"""`robots-guard audit report`, `export`, `replay` and `bundle`: reports, exports and proofs from the audit log."""
+"""`robots-guard audit report` and `export`: reports and exports from the audit log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import click
 import msgspec
 
 from robots_guard.audit.read.reader import Filter
-from robots_guard.audit.read.replay import Bundle, Replayed, read_bundle
-from robots_guard.audit.read.replay import replay as replay_bundle
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.record import Record, SignalsRecord, Start, moment, printable
+from robots_guard.audit.record import Record, moment
 from robots_guard.audit.show.export import FORMATS, exported
+from robots_guard.cli.audit.bundles import find_decision, stored_document
 from robots_guard.cli.audit.records import filter_of, filters, note_if_empty
 from robots_guard.cli.options import (
     audit_log_option,
@@ -25,18 +24,12 @@ from robots_guard.cli.options import (
     report_unreadable,
     store_option,
 )
-from robots_guard.cli.terminal import print_lines, progress
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.verdict import RuleRef, Verdict
-from robots_guard.errors import SettingsError, StoreError
-from robots_guard.rep.lines import excerpt
-from robots_guard.settings import CLOCKS, default_store
-from robots_guard.stores import look_at
+from robots_guard.cli.terminal import progress
+from robots_guard.errors import SettingsError
+from robots_guard.settings import CLOCKS
 
 if TYPE_CHECKING:
     from robots_guard.audit.show.report import ShownRefusal
-
-DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
 
 as_file = click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file."
@@ -115,11 +108,11 @@ def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownR
     """Return the refusal with this id as the report shows it. A missing document is no error: the report says why."""
     from robots_guard.audit.show.report import refusal_of
 
-    record = _find_decision(directory, identity) if identity else None
+    record = find_decision(directory, identity) if identity else None
     if not isinstance(record, Record):
         return None
     try:
-        document = _document(store, record.sha256)
+        document = stored_document(store, record.sha256)
         no_document = "The store does not have this document: name another with --store."
     except SettingsError as error:
         document, no_document = None, f"The document cannot be shown: {error}."
@@ -179,117 +172,3 @@ def _open_output(output: Path | None) -> Iterator[TextIO]:
         ) from error
     with target:
         yield target
-
-
-@click.command()
-@audit_log_option
-@store_option
-@click.argument("id_or_file", metavar="ID|FILE")
-def replay(audit_log: str | None, store: str | None, id_or_file: str) -> int:
-    """Judge a recorded decision again with its document and settings, given its id or a file written by bundle.
-
-    Exit status: 0 the verdict is the recorded one, 1 it differs.
-    """
-    path = Path(id_or_file)
-    bundle = (
-        read_bundle(path.read_bytes())
-        if path.is_file()
-        else _build_bundle(audit_log, store, id_or_file)
-    )
-    result = replay_bundle(bundle, CLOCKS.now())
-    _print_replay(bundle, result)
-    if result.differences:
-        return DIFFERS
-    return 0
-
-
-@click.command()
-@audit_log_option
-@store_option
-@click.argument("id")
-@as_file
-def bundle(audit_log: str | None, store: str | None, id: str, output: Path | None) -> int:  # noqa: A002  its name
-    """Write a self-contained file for audit replay: a record, its document, its settings and the schema."""
-    encoded = msgspec.json.encode(_build_bundle(audit_log, store, id))
-    text = msgspec.json.format(printable(encoded), indent=2).decode()
-    with _open_output(output) as target:
-        target.write(text + "\n")
-    return 0
-
-
-def _build_bundle(audit_log: str | None, store: str | None, identity: str) -> Bundle:
-    """Return a record with its document and settings. Raises SettingsError if there is no such record."""
-    directory = existing_directory(audit_log)
-    record = _find_decision(directory, identity)
-    if not isinstance(record, Record | SignalsRecord):
-        raise SettingsError(
-            f"there is no decision {identity!r} in {str(directory)!r}:"
-            " check the id, or name the audit log's directory with --audit-log"
-        )
-    start = _find_first(directory, Filter(kind="start", writer=record.writer))
-    return Bundle(
-        version=version("robots_guard"),
-        record=record,
-        settings=start.settings if isinstance(start, Start) else {},
-        document=_document(store, record.sha256) if isinstance(record, Record) else None,
-    )
-
-
-def _find_decision(directory: Path, identity: str) -> Any:
-    """Return the decision with this id: on a request, or on a response, whether it passed or not."""
-    kinds = ("decision", "signals")
-    found = (_find_first(directory, Filter(id=identity, kind=kind)) for kind in kinds)
-    return next(filter(None, found), None)
-
-
-def _find_first(directory: Path, wanted: Filter) -> Any:
-    with progress("searching") as on_progress, Search(directory, wanted, on_progress) as search:
-        return next(search.records(limit=1), None)
-
-
-def _document(store: str | None, sha256: str | None) -> bytes | None:
-    if sha256 is None or sha256 == EMPTY:
-        return None
-    policies = look_at(store or default_store())
-    if policies is None:
-        return None
-    try:
-        return policies.document(sha256)
-    except StoreError as error:
-        raise SettingsError(f"the store {error}") from error
-    finally:
-        policies.close()
-
-
-def _print_replay(bundle: Bundle, result: Replayed) -> None:
-    record, verdict = bundle.record, result.verdict
-    print_lines(
-        [
-            (
-                f"recorded  {_outcome(record)}  {record.at}  {record.url}",
-                record.action,
-            ),
-            (f"replayed  {_outcome(verdict)}", verdict.action),
-            *((f"  {line}", "") for line in _context(bundle.document, verdict.rule)),
-            *((f"differs: {difference}", "red") for difference in result.differences),
-            *((f"note: {caveat}", "yellow") for caveat in result.caveats),
-            ("the verdict differs" if result.differences else "the same verdict", ""),
-        ]
-    )
-
-
-def _outcome(it: Record | SignalsRecord | Verdict) -> str:
-    """Return the action and reason, and what would have been done without an exemption, or if
-    report_only were not set."""
-    would = f", otherwise {it.would.upper()}" if it.would else ""
-    return f"{it.action.upper()} ({it.reason}{would})"
-
-
-def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
-    """Return the deciding line and the lines around it."""
-    if not document or rule is None:
-        return []
-    return [
-        f"{'>' if number == rule.line else ' '} {number:4}  {text}"
-        for number, text in excerpt(document, rule.line)
-    ]

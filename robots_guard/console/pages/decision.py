@@ -5,10 +5,9 @@ Invariant: only what was recorded or stored is shown; if something is no longer 
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from robots_guard.audit.read.replay import Bundle, Replayed, replay
+from robots_guard.audit.read.replay import Judgement, Replayed, replay
 from robots_guard.audit.read.search import Search, record_of_row
 from robots_guard.audit.record import AnyRecord, Record, Repeats, Start
 from robots_guard.audit.schema import COLUMNS
@@ -101,10 +100,8 @@ def details_of(case: Case, sources: Sources) -> CaseDetails:
     body, no_document = find_document(sources, record)
     try:
         settings = case.start.settings if case.start else {}
-        bundle = Bundle(
-            version=version("robots_guard"), record=record, settings=settings, document=body
-        )
-        replayed, no_replay = replay(bundle), ""
+        judgement = Judgement(record=record, settings=settings, document=body)
+        replayed, no_replay = replay(judgement), ""
     except SettingsError as error:
         replayed, no_replay = None, str(error)
     lines = listing(body, record.line) if body else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import NamedTuple
 
-from robots_guard.audit.read.replay import Bundle, Replayed, replay
+from robots_guard.audit.read.replay import Judgement, Replayed, replay
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, SignalsRecord, Start
 from robots_guard.console.pages.decision import find_records
@@ -49,8 +48,8 @@ def response_case_of(search: Search, identity: str) -> ResponseCase | None:
 def response_details_of(case: ResponseCase, now: float) -> ResponseDetails:
     """Replay the decision of a case. `now` is in seconds since 1970."""
     settings = case.start.settings if case.start else {}
-    bundle = Bundle(version=version("robots_guard"), record=case.record, settings=settings)
+    judgement = Judgement(record=case.record, settings=settings)
     try:
-        return ResponseDetails(case, replay(bundle, now), "")
+        return ResponseDetails(case, replay(judgement, now), "")
     except SettingsError as error:
         return ResponseDetails(case, None, str(error))

@@ -12,7 +12,7 @@ from audit.decisions import AT, audit_log_in, decision, policy
 from warcio.archiveiterator import ArchiveIterator
 
 from robots_guard.audit.read.reader import LONGEST_LINE, Filter, entries
-from robots_guard.audit.read.replay import Bundle, read_bundle, replay
+from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import SignalsRecord
 from robots_guard.audit.show.export import exported
@@ -191,19 +191,19 @@ def test_the_export_has_a_column_for_each_use(tmp_path):
 # -- replay ----------------------------------------------------------------------------------------
 
 
-def bundle_of(record, **settings):
+def judgement_of(record, **settings):
     values = msgspec.to_builtins(settings_for(**settings))
-    return Bundle(record=record, settings={name: str(value) for name, value in values.items()})
+    return Judgement(record=record, settings={name: str(value) for name, value in values.items()})
 
 
 def test_a_response_is_judged_again_by_its_recorded_statements(tmp_path):
     write(tmp_path, response_decision(NOINDEX, TRAINING, purposes="search"))
     (record,) = read(tmp_path)
-    bundle = bundle_of(record, purposes="search")
-    again = read_bundle(msgspec.json.encode(bundle))
+    judgement = judgement_of(record, purposes="search")
+    again = msgspec.json.decode(msgspec.json.encode(judgement), type=Judgement)
 
     assert replay(again).differences == []
-    assert replay(bundle_of(record, purposes="ai-train")).differences == [
+    assert replay(judgement_of(record, purposes="ai-train")).differences == [
         "action: recorded 'drop', now 'pass'",
         "reason: recorded 'usage-reserved', now 'allowed'",
     ]
@@ -221,7 +221,7 @@ def test_a_response_is_judged_again_by_its_recorded_statements(tmp_path):
 def test_a_replay_knows_what_the_integration_could_do(tmp_path, made, settings):
     write(tmp_path, response_decision(NOINDEX, **made, **settings))
     (record,) = read(tmp_path)
-    assert replay(bundle_of(record, **settings)).differences == []
+    assert replay(judgement_of(record, **settings)).differences == []
 
 
 def test_an_exempted_response_has_nothing_to_replay(tmp_path):
@@ -230,7 +230,7 @@ def test_an_exempted_response_has_nothing_to_replay(tmp_path):
     write(tmp_path, msgspec.structs.replace(made, verdict=exempt))
     (record,) = read(tmp_path)
     with pytest.raises(SettingsError, match="nothing to replay"):
-        replay(bundle_of(record, purposes="search"))
+        replay(judgement_of(record, purposes="search"))
 
 
 def test_a_changed_statement_is_found(tmp_path):
@@ -238,7 +238,9 @@ def test_a_changed_statement_is_found(tmp_path):
     (record,) = read(tmp_path)
     evidence = [msgspec.structs.replace(record.evidence[0], rule="nofollow")]
     forged = msgspec.structs.replace(record, evidence=evidence)
-    assert "denied: recorded" in "".join(replay(bundle_of(forged, purposes="search")).differences)
+    assert "denied: recorded" in "".join(
+        replay(judgement_of(forged, purposes="search")).differences
+    )
 
 
 @pytest.mark.parametrize("change", [{"dialect": "klingon"}, {"evidence": "signal"}])
@@ -248,15 +250,15 @@ def test_a_record_that_cannot_be_judged_is_an_error(tmp_path, change):
     if "evidence" in change:
         change = {"evidence": [msgspec.structs.replace(record.evidence[0], signal="smoke")]}
     with pytest.raises(SettingsError):
-        replay(bundle_of(msgspec.structs.replace(record, **change)))
+        replay(judgement_of(msgspec.structs.replace(record, **change)))
 
 
 def test_a_lapse_since_the_decision_is_reported(tmp_path):
     write(tmp_path, response_decision(LAPSE, purposes="search"))
     (record,) = read(tmp_path)
-    bundle = bundle_of(record, purposes="search")
-    assert replay(bundle, AT + 3600).caveats == []
-    (caveat,) = replay(bundle, AT + 2 * 86_400).caveats
+    judgement = judgement_of(record, purposes="search")
+    assert replay(judgement, AT + 3600).caveats == []
+    (caveat,) = replay(judgement, AT + 2 * 86_400).caveats
     assert "unavailable_after" in caveat
 
 
@@ -282,9 +284,9 @@ def test_a_reservation_is_judged_again_as_it_was_recorded(tmp_path, entry):
     (record,) = read(tmp_path, kind="decision")
 
     assert (record.reason, record.line) == ("usage-reserved", None)
-    bundle = bundle_of(record, purposes="tdm")
-    bundle = msgspec.structs.replace(bundle, document=site.document.body)
-    assert replay(bundle).differences == []
+    judgement = judgement_of(record, purposes="tdm")
+    judgement = msgspec.structs.replace(judgement, document=site.document.body)
+    assert replay(judgement).differences == []
 
 
 # -- evidence --------------------------------------------------------------------------------------
@@ -327,8 +329,8 @@ def test_a_record_can_be_read_however_much_a_site_states(tmp_path, kind, last):
     write(tmp_path, response_decision(*statements, purposes="search,archive"))
 
     (record,) = read(tmp_path)
-    bundle = bundle_of(record, purposes="search,archive")
+    judgement = judgement_of(record, purposes="search,archive")
     assert (record.action, "search" in record.uses) == ("drop", True)
     assert len(record.line_of_json()) < LONGEST_LINE
     assert len(record.evidence) + record.evidence_omitted == len(statements)
-    assert replay(bundle).differences == []
+    assert replay(judgement).differences == []

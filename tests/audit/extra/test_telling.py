@@ -18,7 +18,7 @@ from warcio.archiveiterator import ArchiveIterator
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.read.reader import Filter, entries, records
-from robots_guard.audit.read.replay import Bundle, read_bundle, replay
+from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import (
     Repeats,
@@ -493,8 +493,10 @@ BODY = b"User-agent: *\nDisallow: /private/\nAllow: /private/open\n"
 TERMS = {"dialect": "rfc9309", "matching": "standard"}
 
 
-def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, document=True, **changed):
-    """A bundle of a decision as a guard makes it."""
+def judgement_of(
+    url="https://a.test/private/x", body=BODY, settings=None, *, document=True, **changed
+):
+    """A decision with what it was judged by, as a guard makes it."""
     from robots_guard.audit.read.replay import _question, _terms  # the question a record stands for
 
     origin = decision(url).question.origin
@@ -505,8 +507,8 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     )
     made = decision(url, verdict=DROP, policy=policy, **TERMS)
     (record,) = recorded(made)
-    bundle = Bundle(record=record, settings=settings or {}, document=body)
-    terms = _terms(record, bundle.settings)
+    judgement = Judgement(record=record, settings=settings or {}, document=body)
+    terms = _terms(record, judgement.settings)
     from robots_guard.rep.ruleset import compile_rules
 
     rules = compile_rules(body, terms.dialect, "mybot", terms.matching.name)
@@ -514,14 +516,14 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     verdict = needs_no_policy(question, terms) or judge(question, policy, rules, terms, AT)
     (record,) = recorded(msgspec.structs.replace(made, verdict=verdict))
     record = msgspec.structs.replace(record, **changed)
-    return Bundle(record=record, settings=settings or {}, document=body if document else None)
+    return Judgement(record=record, settings=settings or {}, document=body if document else None)
 
 
 @pytest.mark.parametrize(
     "url", ["private/x", "private/open", "else", "private/%7Ex;v=1//y", "robots.txt"]
 )
 def test_the_same_document_gives_the_same_verdict(url):
-    result = replay(bundled(f"https://a.test/{url}"))
+    result = replay(judgement_of(f"https://a.test/{url}"))
 
     assert result.differences == []
     assert result.caveats == []
@@ -536,37 +538,37 @@ def test_the_same_document_gives_the_same_verdict(url):
     ],
 )
 def test_replay_detects_a_changed_record(changed, difference):
-    assert difference in replay(bundled(**changed)).differences
+    assert difference in replay(judgement_of(**changed)).differences
 
 
 def test_a_changed_document_is_refused():
-    bundle = bundled()
+    judgement = judgement_of()
     with pytest.raises(SettingsError, match="its SHA-256 differs"):
-        replay(msgspec.structs.replace(bundle, document=b"User-agent: *\nDisallow:\n"))
+        replay(msgspec.structs.replace(judgement, document=b"User-agent: *\nDisallow:\n"))
     with pytest.raises(SettingsError, match="is not stored any more"):
-        replay(msgspec.structs.replace(bundle, document=None))
+        replay(msgspec.structs.replace(judgement, document=None))
 
 
 def test_an_empty_document_is_accepted():
-    bundle = bundled(body=b"", sha256=EMPTY)
+    judgement = judgement_of(body=b"", sha256=EMPTY)
 
-    assert replay(msgspec.structs.replace(bundle, document=None)).verdict.action is Action.PASS
+    assert replay(msgspec.structs.replace(judgement, document=None)).verdict.action is Action.PASS
     with pytest.raises(SettingsError, match="its SHA-256 differs"):
-        replay(msgspec.structs.replace(bundle, document=BODY))
+        replay(msgspec.structs.replace(judgement, document=BODY))
 
 
 def test_a_report_only_decision_is_compared_by_its_would():
     lenient = {"action": "pass", "would": "drop", "relaxed": "report_only"}
     settings = Settings(agent="mybot", report_only=True).writing("cli").settings
 
-    assert replay(bundled(settings=settings, **lenient)).differences == []
-    assert replay(bundled(settings=settings, **lenient | {"would": None})).differences == [
+    assert replay(judgement_of(settings=settings, **lenient)).differences == []
+    assert replay(judgement_of(settings=settings, **lenient | {"would": None})).differences == [
         "would: recorded None, now 'drop'"
     ]
 
 
 def test_missing_information_is_a_caveat():
-    (caveat,) = replay(bundled("https://a.test/private/x?token=abc")).caveats
+    (caveat,) = replay(judgement_of("https://a.test/private/x?token=abc")).caveats
 
     assert "redacted" in caveat
 
@@ -579,10 +581,10 @@ def test_replay_uses_the_writers_settings():
     ):
         verdict = Verdict(action=Action(action), reason=Reason(reason))
         (record,) = recorded(decision(verdict=verdict, policy=troubled, **TERMS))
-        bundle = Bundle(record=record, settings={"on_unreachable": choice, "agent": "mybot"})
+        judgement = Judgement(record=record, settings={"on_unreachable": choice, "agent": "mybot"})
 
-        assert replay(bundle).differences == []
-    assert replay(Bundle(record=record, settings={})).differences == [
+        assert replay(judgement).differences == []
+    assert replay(Judgement(record=record, settings={})).differences == [
         "action: recorded 'drop', now 'defer'"
     ]
 
@@ -606,23 +608,7 @@ JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
 def test_a_decision_of_an_integration_cannot_be_replayed(reason):
     (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=reason)))
     with pytest.raises(SettingsError, match=f"not judged by a robots.txt \\({reason}\\)"):
-        replay(Bundle(record=record, settings={}))
-
-
-def test_a_bundle_is_read_back_and_other_files_are_refused():
-    bundle = bundled()
-
-    assert read_bundle(msgspec.json.encode(bundle)) == bundle
-    for data in (
-        b"",
-        b"{}",
-        b"\xff",
-        b"[" * 100_000,
-        b'{"format":"other"}',
-        msgspec.json.encode({"format": "x"}),
-    ):
-        with pytest.raises(SettingsError, match="this is not a bundle"):
-            read_bundle(data)
+        replay(Judgement(record=record, settings={}))
 
 
 # -- evidence ---------------------------------------------------------------------------------------------

@@ -1,0 +1,155 @@
+"""The archive of a bundle: a zip file of a few known kinds of names.
+
+Invariant: nothing is extracted to a disk, and no input, however hostile, is read beyond the limits.
+An archive with names outside those of a bundle, with two files of one name, with links or with
+encryption is refused. The same files give the same archive: names are sorted and times are fixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import stat
+import zipfile
+import zlib
+from typing import BinaryIO
+
+from robots_guard.errors import SettingsError
+
+LARGEST_ARCHIVE = 128 * 1024 * 1024  # bytes
+LARGEST_CONTENT = 256 * 1024 * 1024  # bytes of all files together
+MOST_FILES = 20_000
+MANIFEST = "MANIFEST.sha256"
+
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can state
+_NAME = re.compile(r"([a-z]{1,20}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,160}")
+_END = b"PK\x05\x06"
+_END_BYTES = 22
+_ZIP64_BYTES = 20  # of the record before the end that says where the larger end is
+_ENTRY_BYTES = 46 + 200  # of a file in the directory of an archive, at most
+_LISTED = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+class NoBundle(SettingsError):
+    """Raised for a file that is not a bundle."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"this is not a bundle ({why}): make one with robots-guard audit bundle ID -o FILE.zip"
+        )
+
+
+def read_archive(data: bytes) -> dict[str, bytes]:
+    """The files in an archive. Raises NoBundle."""
+    if len(data) > LARGEST_ARCHIVE:
+        raise NoBundle(f"it is larger than {LARGEST_ARCHIVE // 2**20} MiB")
+    _check_end(data)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            _check_entries(entries)
+            return _contents(archive, entries)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        UnicodeDecodeError,
+        ValueError,
+        OSError,
+    ) as error:
+        raise NoBundle(f"a damaged zip file: {str(error)[:80] or type(error).__name__}") from error
+
+
+def _check_end(data: bytes) -> None:
+    """Check that the directory of the archive is short, before it is read. Raises NoBundle."""
+    end = data[-_END_BYTES:]
+    if len(end) < _END_BYTES or not end.startswith(_END) or end[-2:] != b"\0\0":
+        raise NoBundle("not a zip file")
+    before = data[-_END_BYTES - _ZIP64_BYTES : -_END_BYTES]
+    size = int.from_bytes(end[12:16], "little")
+    if size > MOST_FILES * _ENTRY_BYTES or before.startswith(b"PK\x06\x07"):
+        raise NoBundle(f"it has more than {MOST_FILES} files")
+
+
+def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
+    """Check what the directory says of the files. Raises NoBundle."""
+    if len(entries) > MOST_FILES:
+        raise NoBundle(f"it has more than {MOST_FILES} files")
+    seen: set[str] = set()
+    for entry in entries:
+        name = entry.filename
+        if not _NAME.fullmatch(name) or ".." in name or entry.orig_filename != name:
+            raise NoBundle(f"a bundle has no file {name[:60]!r}")
+        if name in seen:
+            raise NoBundle(f"it has two files {name!r}")
+        seen.add(name)
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
+            raise NoBundle(f"{name!r} is not a plain file")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise NoBundle(f"{name!r} is compressed in a way that bundles do not use")
+    if sum(entry.file_size for entry in entries) > LARGEST_CONTENT:
+        raise NoBundle(f"its files are larger than {LARGEST_CONTENT // 2**20} MiB")
+
+
+def _contents(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> dict[str, bytes]:
+    """The content of the files, whatever sizes the directory states. Raises NoBundle."""
+    files, left = {}, LARGEST_CONTENT
+    for entry in entries:
+        with archive.open(entry) as file:
+            content = file.read(left + 1)
+        left -= len(content)
+        if left < 0 or len(content) != entry.file_size:
+            raise NoBundle(f"{entry.filename!r} has another size than it states")
+        files[entry.filename] = content
+    return files
+
+
+def write_archive(target: BinaryIO, files: dict[str, bytes]) -> None:
+    """Write files as an archive, in the order of their names."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _MOMENT)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            entry.create_system = 3  # Unix, on every system
+            archive.writestr(entry, files[name])
+
+
+def manifest_of(files: dict[str, bytes]) -> bytes:
+    """The digests of all files but the manifest, as `sha256sum -c` reads them."""
+    lines = [
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n"
+        for name, content in sorted(files.items())
+        if name != MANIFEST
+    ]
+    return "".join(lines).encode()
+
+
+def manifest_problems(files: dict[str, bytes]) -> list[str]:
+    """How the files differ from the manifest."""
+    stated, expected = files.get(MANIFEST), manifest_of(files)
+    if stated is None:
+        return [f"{MANIFEST} is missing"]
+    if stated == expected:
+        return []
+    listed = _digests(stated)
+    actual = _digests(expected)
+    problems = [
+        f"{name} is not as {MANIFEST} lists it"
+        for name in actual
+        if listed.get(name) not in (None, actual[name])
+    ]
+    problems += [f"{name} is not listed in {MANIFEST}" for name in actual if name not in listed]
+    problems += [
+        f"{name} is listed in {MANIFEST} and missing" for name in listed if name not in actual
+    ]
+    return problems or [f"{MANIFEST} is not written as bundles write it"]
+
+
+def _digests(manifest: bytes) -> dict[str, str]:
+    found = map(_LISTED.fullmatch, manifest.decode("ascii", "replace").splitlines())
+    return {match[2]: match[1] for match in found if match}

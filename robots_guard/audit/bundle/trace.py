@@ -1,0 +1,219 @@
+"""The lines of one writer that a bundle discloses, and their places in its chain.
+
+Invariant: a line is disclosed as it stands in the log. Of a line that is not, only the digest is
+kept. Lines are read once and in order, and only the parts of a chain that are needed are kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from robots_guard.audit.bundle.contents import Chain, DisclosedLine, Seal, Span
+from robots_guard.audit.read.parquet import lines_of_writer
+from robots_guard.audit.read.reader import BY_NUMBER, Reader, Unreadable, read_line
+from robots_guard.audit.record import AnyRecord, Checkpoint, Start
+from robots_guard.audit.segments import PARQUET, Segment, parts_of, segments
+from robots_guard.audit.write.writer import line_digest, next_hash
+from robots_guard.errors import SettingsError
+
+MOST_LINKS = 2_000_000  # of all chains in a bundle
+FURTHEST_ANCHOR = 100_000  # lines from a record to the head that a timestamp covers
+STRUCTURAL = ("start", "stop", "checkpoint", "fail-open", "store-reset", "overrides")
+_HEAD = re.compile(r"[0-9a-f]{64}")
+
+
+class Wanted(NamedTuple):
+    """What is wanted of a writer: the lines with these numbers, the chain around them and within
+    the intervals of numbers, and all lines of a period (`since` to `until`), if there is one."""
+
+    writer: str
+    numbers: frozenset[int]
+    intervals: list[tuple[int, int]]
+    since: str | None = None
+    until: str | None = None
+    first: int = 0  # lines with lower numbers are not needed
+
+    @property
+    def last(self) -> int:
+        """The last number that is needed."""
+        if self.since is not None:
+            return 2**62
+        return max([*self.numbers, *(end for _, end in self.intervals)], default=0)
+
+    def is_within(self, at: str) -> bool:
+        """Whether a time is in the period."""
+        if self.since is None or at < self.since:
+            return False
+        return self.until is None or at < self.until
+
+
+class Trace(NamedTuple):
+    """The disclosed lines of a writer, and its chain if it has one."""
+
+    lines: list[DisclosedLine]
+    chain: Chain | None
+
+
+class _Piece:
+    """The lines from one checkpoint to the next."""
+
+    def __init__(self, previous: bytes) -> None:
+        self.previous = self.head = previous
+        self.links: list[bytes] = []
+        self.numbers: list[int] = []
+        self.lines: list[DisclosedLine] = []
+        self.structural: list[DisclosedLine] = []
+        self.is_in_period = False
+
+    def add(self, line: DisclosedLine, wanted: Wanted) -> None:
+        digest = line_digest(line.raw)
+        if len(self.links) >= MOST_LINKS:
+            raise _too_many()
+        self.head = next_hash(self.head, digest)
+        if line.entry.seq in wanted.numbers:
+            self.lines.append(line)
+        elif not self.links or line.entry.__struct_config__.tag in STRUCTURAL:
+            self.structural.append(line)
+        self.links.append(digest)
+        self.numbers.append(line.entry.seq)
+        self.is_in_period = self.is_in_period or wanted.is_within(line.entry.at or "")
+
+    def is_needed(self, wanted: Wanted) -> bool:
+        if self.lines or self.is_in_period:
+            return True
+        first, last = self.numbers[0], self.numbers[-1]
+        return any(begin <= last and first <= end for begin, end in wanted.intervals)
+
+    def disclosed(self) -> list[DisclosedLine]:
+        """The wanted lines; in a period, also those that say how the writer fared."""
+        known = self.structural if self.is_in_period else self.structural[:1]
+        return sorted([*self.lines, *known], key=lambda line: line.entry.seq)
+
+    def span(self, stated: str, seal: Seal | None) -> Span:
+        return Span(
+            previous=self.previous.hex(),
+            links=[link.hex() for link in self.links],
+            head=stated,
+            seal=seal,
+        )
+
+
+def trace(directory: Path, wanted: Wanted, trouble: Unreadable) -> Trace:
+    """Read the lines of a writer. Raises SettingsError if a wanted line is not there any more, or
+    the chain is too long."""
+    lines: list[DisclosedLine] = []
+    spans: list[Span] = []
+    piece: _Piece | None = None
+    for line in _lines(directory, wanted, trouble):
+        entry = line.entry
+        if isinstance(entry, Checkpoint) and piece is not None and piece.links:
+            _keep(piece, wanted, lines, spans, entry)
+            if entry.seq > wanted.last:
+                piece = None
+                break
+            piece = _Piece(_bytes(entry.head))
+        if piece is None and isinstance(entry, Start) and entry.chain:
+            piece = _Piece(_bytes(entry.previous or ""))
+        if piece is not None:
+            piece.add(line, wanted)
+        elif entry.seq in wanted.numbers:
+            lines.append(line)
+    if piece is not None and piece.links:
+        _keep(piece, wanted, lines, spans)
+    _check(wanted, lines)
+    return Trace(lines, Chain(writer=wanted.writer, spans=spans) if spans else None)
+
+
+def _keep(
+    piece: _Piece,
+    wanted: Wanted,
+    lines: list[DisclosedLine],
+    spans: list[Span],
+    checkpoint: Checkpoint | None = None,
+) -> None:
+    """Keep what is needed of a piece that ends, with the checkpoint that confirms it."""
+    if not piece.is_needed(wanted):
+        return
+    if sum(len(span.links) for span in spans) + len(piece.links) > MOST_LINKS:
+        raise _too_many()
+    lines += piece.disclosed()
+    stated = piece.head.hex()
+    if checkpoint is not None and _HEAD.fullmatch(checkpoint.head):
+        stated = checkpoint.head
+    spans.append(piece.span(stated, _seal(checkpoint) if checkpoint else None))
+
+
+def _seal(checkpoint: Checkpoint) -> Seal | None:
+    if not checkpoint.key or not checkpoint.signature:
+        return None
+    return Seal(
+        last=checkpoint.seq - 1,
+        at=checkpoint.at or "",
+        head=checkpoint.head,
+        key=checkpoint.key,
+        signature=checkpoint.signature,
+    )
+
+
+def _bytes(head: str) -> bytes:
+    """A stated head; a line with none that can be read gives a chain that does not verify."""
+    return bytes.fromhex(head) if _HEAD.fullmatch(head) else bytes(32)
+
+
+def _check(wanted: Wanted, lines: list[DisclosedLine]) -> None:
+    missing = wanted.numbers - {line.entry.seq for line in lines}
+    if missing:
+        raise SettingsError(
+            f"record {min(missing)} of {wanted.writer} cannot be read from its file any more:"
+            " try again, or see robots-guard audit verify"
+        )
+
+
+def _too_many() -> SettingsError:
+    return SettingsError(
+        f"the bundle would have more than {MOST_LINKS:,} links of chains: narrow the period with"
+        " --since and --until, or select decisions by their ids"
+    )
+
+
+def _lines(directory: Path, wanted: Wanted, trouble: Unreadable) -> Iterator[DisclosedLine]:
+    """The lines of a writer in order of their numbers, from the file on that begins before the first
+    one that is needed."""
+    present = segments(directory)
+    apart = {segment.stem for segment in present if segment.form == PARQUET}
+    streams = [
+        _read(segment, wanted, trouble, apart)
+        for segment in present
+        if segment.form == PARQUET or parts_of(segment.stem)[0] == wanted.writer
+    ]
+    for line in heapq.merge(*streams, key=lambda line: line.entry.seq):
+        if line.entry.seq >= wanted.first:
+            yield line
+
+
+def _read(
+    segment: Segment, wanted: Wanted, trouble: Unreadable, apart: set[str]
+) -> Iterator[DisclosedLine]:
+    if segment.form == PARQUET:
+        yield from _read_compacted(segment, wanted, trouble)
+        return
+    for raw, entry in Reader(segment, trouble, apart=apart, order=BY_NUMBER).lines(last=True):
+        if entry.writer == wanted.writer:
+            yield DisclosedLine(raw + b"\n", entry)
+
+
+def _read_compacted(
+    segment: Segment, wanted: Wanted, trouble: Unreadable
+) -> Iterator[DisclosedLine]:
+    try:
+        for piece in lines_of_writer(segment.path, wanted.writer, wanted.first):
+            for raw in piece.splitlines(keepends=True):
+                entry: AnyRecord | None = read_line(raw.removesuffix(b"\n"))
+                if entry is not None:
+                    yield DisclosedLine(raw, entry)
+    except OSError as error:
+        trouble.files[segment.path.name] = error.strerror or str(error)

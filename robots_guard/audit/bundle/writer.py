@@ -1,0 +1,77 @@
+"""Writing a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from robots_guard.audit.bundle.archive import MANIFEST, manifest_of, write_archive
+from robots_guard.audit.bundle.collection import Documents, collect
+from robots_guard.audit.bundle.contents import (
+    COMPLETENESS,
+    PAGE,
+    BundleSelection,
+    Completeness,
+    Parts,
+    encoded,
+    files_of,
+)
+from robots_guard.audit.bundle.derivation import completeness_of, derived_files
+from robots_guard.audit.read.reader import Filter, Unreadable
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import moment
+
+
+class BundleSummary(NamedTuple):
+    """What a bundle has: its records, its documents, and what could not be included."""
+
+    records: int
+    documents: int
+    missing: list[str]
+    trouble: Unreadable
+
+
+def write_bundle(
+    target: BinaryIO,
+    search: Search,
+    wanted: Filter | None = None,
+    *,
+    documents: Documents,
+    now: float,
+    ids: Sequence[str] = (),
+) -> BundleSummary:
+    """Write a bundle of the decisions with these ids, or of all that the filter selects.
+
+    `documents` gives the content of a document by its SHA-256. A period that has no end ends at
+    `now`, in seconds since 1970. Raises SettingsError if nothing is selected, or too much.
+    """
+    trouble = Unreadable()
+    parts = collect(search, selection_of(wanted, ids, now), documents, trouble)
+    completeness = completeness_of(parts)
+    write_archive(target, all_files(parts, completeness))
+    return BundleSummary(len(parts.lines), len(parts.documents), completeness.missing, trouble)
+
+
+def selection_of(wanted: Filter | None, ids: Sequence[str], now: float) -> BundleSelection:
+    """The selection of these ids, or by this filter."""
+    if ids:
+        return BundleSelection(ids=sorted(set(ids)))
+    where = {
+        name: value
+        for name, value in msgspec.structs.asdict(wanted or Filter()).items()
+        if value is not None
+    }
+    if "since" in where:
+        where.setdefault("until", moment(now) or "")
+    return BundleSelection(where=where)
+
+
+def all_files(parts: Parts, completeness: Completeness) -> dict[str, bytes]:
+    """All files of a bundle. Raises MissingExtra without jinja2."""
+    from robots_guard.audit.bundle.page import page_of
+
+    files = files_of(parts) | derived_files(parts)
+    files |= {COMPLETENESS: encoded(completeness), PAGE: page_of(parts, completeness)}
+    return files | {MANIFEST: manifest_of(files)}

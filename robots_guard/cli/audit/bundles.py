@@ -1,0 +1,344 @@
+"""`robots-guard audit bundle` and `replay`: evidence that can be checked without the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from robots_guard.audit.anchors import InvalidAnchor, certificates_in
+from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle
+from robots_guard.audit.bundle.trust import Trust
+from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.replay import Judgement, Replayed
+from robots_guard.audit.read.replay import replay as replay_judgement
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import Record, SignalsRecord, Start
+from robots_guard.audit.signing import InvalidKey, public_keys_in
+from robots_guard.cli.audit.records import filter_of, filters, given_options
+from robots_guard.cli.options import (
+    audit_log_option,
+    existing_directory,
+    report_unreadable,
+    store_option,
+)
+from robots_guard.cli.terminal import print_lines, progress, write_encoded
+from robots_guard.core.codec import EMPTY
+from robots_guard.core.verdict import RuleRef, Verdict
+from robots_guard.errors import SettingsError, StoreError
+from robots_guard.rep.lines import excerpt
+from robots_guard.settings import CLOCKS, default_store
+from robots_guard.stores import look_at
+
+DIFFERS = 1  # the exit status of `replay` if a verdict differs, or anything contradicts a bundle
+MOST_SHOWN = 20  # decisions
+_STYLES = {
+    ClaimState.PROVEN: "pass",
+    ClaimState.NOT_PROVEN: "yellow",
+    ClaimState.CONTRADICTED: "red",
+}
+
+
+@click.command()
+@audit_log_option
+@store_option
+@filters
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file, which must not exist; by default robots-guard-bundle-ID.zip.",
+)
+def bundle(
+    audit_log: str | None,
+    store: str | None,
+    ids: tuple[str, ...],
+    output: Path | None,
+    **values: Any,
+) -> int:
+    """Write evidence of decisions, by id or by filters, into one zip file that anyone can check.
+
+    With --since it also accounts for all other lines of the period, without disclosing them.
+    Exit status: 0 written, 1 written, but the audit log contradicts itself.
+    """
+    from robots_guard.audit.bundle.writer import write_bundle
+
+    given = given_options(values)
+    if bool(ids) == bool(given):
+        raise click.UsageError("give either ids of decisions or filters, such as --since 1d")
+    directory = existing_directory(audit_log)
+    path = output or Path(_default_name(ids))
+    with (
+        _new_file(path) as target,
+        _documents(store) as documents,
+        progress("searching") as on_progress,
+        Search(directory, None, on_progress) as search,
+    ):
+        summary = write_bundle(
+            target, search, filter_of(values), documents=documents, now=CLOCKS.now(), ids=ids
+        )
+    click.echo(
+        f"robots-guard: bundle written to {path}: {summary.records} records,"
+        f" {summary.documents} documents",
+        err=True,
+    )
+    report_unreadable(summary.trouble)
+    problems = _contradictions(verify_bundle(path.read_bytes(), now=CLOCKS.now()))
+    for problem in problems:
+        click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
+    return DIFFERS if problems else 0
+
+
+def _default_name(ids: tuple[str, ...]) -> str:
+    name = "".join(letter for letter in ids[0] if letter.isalnum() or letter == "-") if ids else ""
+    return f"robots-guard-bundle-{name[:64] or 'selection'}.zip"
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Create a file, and remove it if what follows fails. Raises SettingsError."""
+    try:
+        target = path.open("xb")
+    except FileExistsError as error:
+        raise SettingsError(
+            f"{str(path)!r} exists and is not overwritten: name another file with --output"
+        ) from error
+    except OSError as error:
+        raise SettingsError(
+            f"{str(path)!r} cannot be written ({error.strerror}): name another file with --output"
+        ) from error
+    try:
+        with target:
+            yield target
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+@contextmanager
+def _documents(store: str | None) -> Iterator[Callable[[str], bytes | None]]:
+    """A function that looks up documents in the store. A store that is not there has none, because
+    they may also be in the WARC files."""
+    policies = None
+    with suppress(SettingsError):
+        policies = look_at(store or default_store())
+    if policies is None:
+        yield lambda _: None
+        return
+
+    def document(sha256: str) -> bytes | None:
+        try:
+            return policies.document(sha256)
+        except (StoreError, ValueError):
+            return None
+
+    try:
+        yield document
+    finally:
+        policies.close()
+
+
+@click.command()
+@audit_log_option
+@store_option
+@click.option(
+    "--keys",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Of a bundle: the public keys that are trusted. Each record must be signed with one.",
+)
+@click.option(
+    "--tsa-roots",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Of a bundle: the root certificates of the time-stamping authorities that are trusted.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Of a bundle: print the result as JSON.")
+@click.argument("id_or_file", metavar="ID|FILE")
+def replay(
+    audit_log: str | None,
+    store: str | None,
+    id_or_file: str,
+    *,
+    keys: Path | None,
+    tsa_roots: Path | None,
+    as_json: bool,
+) -> int:
+    """Judge a recorded decision again, given its id, or check a bundle, given its file.
+
+    For a bundle it says what is proven, what is not, and what contradicts itself.
+    Exit status: 0 nothing differs, 1 the verdict differs or the bundle contradicts itself, 2 not a bundle.
+    """
+    path = Path(id_or_file)
+    if path.is_file():
+        trust = Trust(_keys(keys), _roots(tsa_roots))
+        result = verify_bundle(_content(path, LARGEST_ARCHIVE), trust, CLOCKS.now())
+        _show_json(result) if as_json else _show(result)
+        return DIFFERS if result.is_contradicted else 0
+    judgement = _find_judgement(audit_log, store, id_or_file)
+    replayed = replay_judgement(judgement, CLOCKS.now())
+    _print_replay(judgement, replayed)
+    if replayed.differences:
+        return DIFFERS
+    return 0
+
+
+# -- bundles ---------------------------------------------------------------------------------------
+
+
+def _content(path: Path, largest: int = 2**20) -> bytes:
+    """The content of a file. Raises SettingsError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise SettingsError(f"{str(path)!r} cannot be read ({error.strerror})") from error
+    if len(content) > largest:
+        raise NoBundle(f"it is larger than {largest // 2**20} MiB")
+    return content
+
+
+def _keys(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        return public_keys_in(_content(path))
+    except InvalidKey as error:
+        raise SettingsError(f"--keys {str(path)!r}: {error}") from error
+
+
+def _roots(path: Path | None) -> list[bytes]:
+    if path is None:
+        return []
+    try:
+        return certificates_in(_content(path))
+    except InvalidAnchor as error:
+        raise SettingsError(f"--tsa-roots {str(path)!r}: {error}") from error
+
+
+def _contradictions(result: Verification) -> list[str]:
+    return [each.sentence for each in result.claims if each.state is ClaimState.CONTRADICTED]
+
+
+def _show_json(result: Verification) -> None:
+    value = {
+        "verified": not result.is_contradicted,
+        "claims": [each._asdict() for each in result.claims],
+        "completeness": result.completeness,
+    }
+    write_encoded(msgspec.json.encode(value))
+
+
+def _show(result: Verification) -> None:
+    lines: list[tuple[str, str]] = []
+    for judgement, replayed in result.replayed[:MOST_SHOWN]:
+        lines += _recorded_lines(judgement, replayed)
+    if len(result.replayed) > MOST_SHOWN:
+        lines.append((f"and {len(result.replayed) - MOST_SHOWN} further decisions", ""))
+    for state in ClaimState:
+        mine = [each.sentence for each in result.claims if each.state is state]
+        if mine:
+            lines.append((f"{state}:", _STYLES[state]))
+            lines += [(f"  {sentence}", "") for sentence in mine]
+    print_lines([*lines, (_conclusion(result), "")])
+
+
+def _conclusion(result: Verification) -> str:
+    problems = len(_contradictions(result))
+    if problems:
+        return f"not verified: the bundle contradicts itself ({problems} claims)"
+    if not result.completeness.runs:
+        return "the record is consistent, but nothing ties it to a time or a writer"
+    return "verified: nothing contradicts the bundle; what it does not prove stands above"
+
+
+# -- the audit log ---------------------------------------------------------------------------------
+
+
+def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> Judgement:
+    """Return a record with its document and settings. Raises SettingsError if there is no such record."""
+    directory = existing_directory(audit_log)
+    record = find_decision(directory, identity)
+    if not isinstance(record, Record | SignalsRecord):
+        raise SettingsError(
+            f"there is no decision {identity!r} in {str(directory)!r}:"
+            " check the id, or name the audit log's directory with --audit-log"
+        )
+    start = _find_first(directory, Filter(kind="start", writer=record.writer))
+    return Judgement(
+        record=record,
+        settings=start.settings if isinstance(start, Start) else {},
+        document=stored_document(store, record.sha256) if isinstance(record, Record) else None,
+    )
+
+
+def find_decision(directory: Path, identity: str) -> Any:
+    """Return the decision with this id: on a request, or on a response, whether it passed or not."""
+    kinds = ("decision", "signals")
+    found = (_find_first(directory, Filter(id=identity, kind=kind)) for kind in kinds)
+    return next(filter(None, found), None)
+
+
+def _find_first(directory: Path, wanted: Filter) -> Any:
+    with progress("searching") as on_progress, Search(directory, wanted, on_progress) as search:
+        return next(search.records(limit=1), None)
+
+
+def stored_document(store: str | None, sha256: str | None) -> bytes | None:
+    if sha256 is None or sha256 == EMPTY:
+        return None
+    policies = look_at(store or default_store())
+    if policies is None:
+        return None
+    try:
+        return policies.document(sha256)
+    except StoreError as error:
+        raise SettingsError(f"the store {error}") from error
+    finally:
+        policies.close()
+
+
+def _print_replay(judgement: Judgement, result: Replayed) -> None:
+    print_lines(
+        [
+            *_recorded_lines(judgement, result),
+            *((f"differs: {difference}", "red") for difference in result.differences),
+            *((f"note: {caveat}", "yellow") for caveat in result.caveats),
+            ("the verdict differs" if result.differences else "the same verdict", ""),
+        ]
+    )
+
+
+def _recorded_lines(judgement: Judgement, result: Replayed) -> list[tuple[str, str]]:
+    """What was recorded and what was judged now, with the deciding line."""
+    record, verdict = judgement.record, result.verdict
+    return [
+        (
+            f"recorded  {_outcome(record)}  {record.at}  {record.url}",
+            record.action,
+        ),
+        (f"replayed  {_outcome(verdict)}", verdict.action),
+        *((f"  {line}", "") for line in _context(judgement.document, verdict.rule)),
+    ]
+
+
+def _outcome(it: Record | SignalsRecord | Verdict) -> str:
+    """Return the action and reason, and what would have been done without an exemption, or if
+    report_only were not set."""
+    would = f", otherwise {it.would.upper()}" if it.would else ""
+    return f"{it.action.upper()} ({it.reason}{would})"
+
+
+def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
+    """Return the deciding line and the lines around it."""
+    if not document or rule is None:
+        return []
+    return [
+        f"{'>' if number == rule.line else ' '} {number:4}  {text}"
+        for number, text in excerpt(document, rule.line)
+    ]
