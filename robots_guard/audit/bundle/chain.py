@@ -139,14 +139,17 @@ def _run(
     if not inside:
         return None
     (first, before), (final, at) = inside[0], inside[-1]
-    last_span = chain.spans[numbers[-1]]
     last, until, ends = (
         final.seq + count - 1 - at,
         final.at or "",
         "lines that no checkpoint covers",
     )
-    if last_span.seal is not None:
-        last, until, ends = last_span.seal.last, last_span.seal.at, "a signed checkpoint"
+    sealed = [number for number in numbers if chain.spans[number].seal is not None]
+    seal = chain.spans[sealed[-1]].seal if sealed else None
+    if seal is not None:
+        after = count - offsets[sealed[-1]] - len(chain.spans[sealed[-1]].links)
+        last, until = max(last, seal.last + after), max(until, seal.at)
+        ends = f"a signed checkpoint, and {after} more" if after else "a signed checkpoint"
     begins = "a line within the chain"
     if chain.spans[numbers[0]].previous == first_hash(chain.writer).hex():
         begins = "the writer's first line"

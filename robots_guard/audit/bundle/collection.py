@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from robots_guard.audit.anchors import Anchor, read_anchors
+from robots_guard.audit.anchors import Anchor, InvalidAnchor, read_anchors, verify_anchor
 from robots_guard.audit.bundle.archive import LARGEST_CONTENT
 from robots_guard.audit.bundle.basis import SLACK, BasisIndex, is_digest_of, seconds_of
 from robots_guard.audit.bundle.chain import check_chain
@@ -23,6 +23,7 @@ from robots_guard.audit.bundle.contents import (
     Chain,
     DisclosedLine,
     Parts,
+    encoded,
 )
 from robots_guard.audit.bundle.selection import related_ids
 from robots_guard.audit.bundle.trace import FURTHEST_ANCHOR, Trace, Wanted, trace
@@ -31,9 +32,9 @@ from robots_guard.audit.read.reader import DECISION, Filter, Unreadable
 from robots_guard.audit.read.search import Search, conditions, record_of_row
 from robots_guard.audit.record import AnyRecord, Fetch, Record, moment
 from robots_guard.audit.schema import COLUMNS
-from robots_guard.audit.segments import WARC, day_of, read_plain, why_not_plain
+from robots_guard.audit.segments import WARC, day_of, why_not_plain
 from robots_guard.core.codec import EMPTY
-from robots_guard.errors import SettingsError
+from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.origin import split_url
 
 MOST_RECORDS = 20_000  # selected
@@ -70,7 +71,7 @@ def collect(
         lines=lines,
         selection=selection,
         chains=chains,
-        anchors=_anchors(search.directory, chains),
+        anchors=_anchors(search.directory, chains, trouble),
         documents=_documents(lines, documents, warc),
         warc=warc,
     )
@@ -254,15 +255,23 @@ def _intervals(writer: str, numbers: list[int], anchors: list[Anchor]) -> list[t
 # -- what belongs to them --------------------------------------------------------------------------
 
 
-def _anchors(directory: Path, chains: dict[str, Chain]) -> dict[str, bytes]:
-    """The anchors that cover a head of the chains, as they are in their files."""
+def _anchors(directory: Path, chains: dict[str, Chain], trouble: Unreadable) -> dict[str, bytes]:
+    """The anchors that cover a head of the chains, with what their timestamps confirm and no more:
+    the heads, and the time of the authority."""
     heads = {name: check_chain(chain, []).heads for name, chain in chains.items()}
     found = {}
     for anchor in read_anchors(directory):
         covers = any(each.head in heads.get(each.writer, {}) for each in anchor.heads)
-        if covers and anchor.token:
-            found[anchor.filename] = read_plain(directory / anchor.filename)
-    return found
+        if not covers or not anchor.token:
+            continue
+        try:
+            stamp = verify_anchor(anchor)
+        except (InvalidAnchor, MissingExtra) as error:
+            trouble.files[anchor.filename] = str(error)
+            continue
+        confirmed = msgspec.structs.replace(anchor, at=stamp.at, tsa=None)
+        found[confirmed.filename] = encoded(confirmed)
+    return dict(sorted(found.items()))
 
 
 def _responses(directory: Path, lines: list[DisclosedLine]) -> dict[str, bytes]:

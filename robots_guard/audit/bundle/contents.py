@@ -83,6 +83,9 @@ class BundleSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def wanted(self) -> Filter:
         """The filter. Raises NoBundle."""
+        unknown = self.where.keys() - set(Filter.__struct_fields__)
+        if unknown or bool(self.ids) == bool(self.where):
+            raise NoBundle("its selection cannot be read")
         try:
             return msgspec.convert({"kind": None} | self.where, Filter)
         except msgspec.ValidationError as error:

@@ -255,4 +255,4 @@ def _anchor_note(name: str, content: bytes) -> tuple[str, str]:
     except InvalidAnchor as error:
         return name, f"not readable: {error}"
     stated = ", ".join(f"{each.writer} up to {each.last}" for each in anchor.heads[:50])
-    return name, f"{anchor.at}, by {anchor.tsa or 'no authority'}, for {stated}"
+    return name, f"{when(anchor.at)}, for {stated}"

@@ -18,8 +18,6 @@ def selection_problems(parts: Parts, index: BasisIndex) -> Iterator[str]:
     for identity in selection.ids:
         if identity not in index.decisions:
             yield f"the selected decision {identity!r} is missing"
-    if not selection.ids and not selection.where:
-        yield "nothing was selected"
     wanted = selection.wanted
     related = _related(parts)
     for record in index.decisions.values():

@@ -22,7 +22,15 @@ from robots_guard.errors import SettingsError
 
 MOST_LINKS = 2_000_000  # of all chains in a bundle
 FURTHEST_ANCHOR = 100_000  # lines from a record to the head that a timestamp covers
-STRUCTURAL = ("start", "stop", "checkpoint", "fail-open", "store-reset", "overrides")
+STRUCTURAL = (
+    "start",
+    "stop",
+    "checkpoint",
+    "fail-open",
+    "store-reset",
+    "overrides",
+    "removal",
+)
 _HEAD = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,9 +86,11 @@ class _Piece:
             self.lines.append(line)
         elif not self.links or line.entry.__struct_config__.tag in STRUCTURAL:
             self.structural.append(line)
+        is_opening = not self.links and isinstance(line.entry, Checkpoint)
         self.links.append(digest)
         self.numbers.append(line.entry.seq)
-        self.is_in_period = self.is_in_period or wanted.is_within(line.entry.at or "")
+        if not is_opening and wanted.is_within(line.entry.at or ""):
+            self.is_in_period = True
 
     def is_needed(self, wanted: Wanted) -> bool:
         if self.lines or self.is_in_period:
@@ -89,8 +99,13 @@ class _Piece:
         return any(begin <= last and first <= end for begin, end in wanted.intervals)
 
     def disclosed(self) -> list[DisclosedLine]:
-        """The wanted lines; in a period, also those that say how the writer fared."""
-        known = self.structural if self.is_in_period else self.structural[:1]
+        """The wanted lines and the first one, whose number is then known; in a period, also those
+        that say how the writer fared."""
+        known = []
+        if self.is_in_period:
+            known = self.structural
+        elif self.lines:
+            known = self.structural[:1]
         return sorted([*self.lines, *known], key=lambda line: line.entry.seq)
 
     def span(self, stated: str, seal: Seal | None) -> Span:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from robots_guard.audit.anchors import ChainHead, InvalidAnchor, anchor_of, verify_anchor
-from robots_guard.audit.bundle.basis import seconds_of
-from robots_guard.audit.bundle.contents import Seal
+from robots_guard.audit.bundle.contents import Seal, encoded
 from robots_guard.audit.signing import InvalidKey, fingerprint, statement_of, verify_signature
 from robots_guard.errors import MissingExtra
 
@@ -56,15 +55,15 @@ def check_timestamp(name: str, content: bytes, roots: Sequence[bytes]) -> Timest
         anchor = anchor_of(content)
     except InvalidAnchor as error:
         return TimestampCheck([], problem=str(error))
-    if anchor.filename != name:
-        return TimestampCheck(anchor.heads, problem="its name is not the time that it states")
+    if anchor.filename != name or anchor.tsa is not None or encoded(anchor) != content:
+        return TimestampCheck(anchor.heads, problem="it is not written as bundles write it")
     try:
         stamp = verify_anchor(anchor, roots)
     except InvalidAnchor as error:
         return TimestampCheck(anchor.heads, problem=str(error))
     except MissingExtra as error:
         return TimestampCheck(anchor.heads, unchecked=str(error))
-    if abs(seconds_of(anchor.at) - seconds_of(stamp.at)) > CLOCK_SKEW:
+    if anchor.at != stamp.at:
         problem = f"it states {anchor.at}, but its timestamp {stamp.at}"
         return TimestampCheck(anchor.heads, problem=problem)
     return TimestampCheck(anchor.heads, at=stamp.at, is_trusted=stamp.is_trusted)

@@ -292,8 +292,12 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
     if record.failure is None:
         return None
     until = _seconds(record.until) or now + RETRY_MIN
+    try:
+        failure = Failure(record.failure)
+    except ValueError as error:
+        raise SettingsError(f"{record.id} has an unknown failure: {error}") from error
     return FetchTrouble(
-        failure=Failure(record.failure),
+        failure=failure,
         status=None if document else record.status,
         since=_seconds(record.trouble_since) or now,
         at=now,
