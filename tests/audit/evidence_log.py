@@ -15,7 +15,7 @@ from audit.decisions import decision
 from robots_guard.audit.anchors import Anchor, ChainHead, timestamp_request, token_of
 from robots_guard.audit.bundle.chain import check_chain
 from robots_guard.audit.bundle.contents import DisclosedLine, Parts
-from robots_guard.audit.bundle.trust import Trust
+from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.writer import write_bundle
 from robots_guard.audit.read.reader import Filter, Unreadable, read_line
 from robots_guard.audit.read.search import Search
@@ -77,9 +77,9 @@ class EvidenceLog(NamedTuple):
         return target.getvalue()
 
     @property
-    def trust(self) -> Trust:
+    def trust(self) -> BundleTrust:
         """The trust of a reader who got the key and the certificates from elsewhere."""
-        return Trust([self.signer.key], [self.roots] if self.roots else [])
+        return BundleTrust([self.signer.key], [self.roots] if self.roots else [])
 
 
 def write_evidence_log(directory: Path, authority=None, *, signed: bool = True) -> EvidenceLog:

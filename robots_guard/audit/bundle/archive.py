@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from robots_guard.errors import SettingsError
 
-LARGEST_ARCHIVE = 128 * 1024 * 1024  # bytes
+LARGEST_ARCHIVE = 256 * 1024 * 1024  # bytes
 LARGEST_CONTENT = 256 * 1024 * 1024  # bytes of all files together
 MOST_FILES = 20_000
 MANIFEST = "MANIFEST.sha256"

@@ -210,7 +210,7 @@ def _fetch_note(fetch: Fetch) -> tuple[str, str]:
         verified = "without TLS"
     if fetch.location:
         outcome += f", to {fetch.location}"
-    return fetch.at or "", f"{fetch.url}: {outcome}, by {fetch.via}, {verified}"
+    return when(fetch.at), f"{fetch.url}: {outcome}, by {fetch.via}, {verified}"
 
 
 def _counted(line: Any) -> str | None:

@@ -13,7 +13,7 @@ from robots_guard.errors import MissingExtra
 CLOCK_SKEW = 300.0  # seconds between the clocks of an operator and of a time-stamping authority
 
 
-class Trust(NamedTuple):
+class BundleTrust(NamedTuple):
     """What a verifier trusts: public keys in base64, and root certificates of time-stamping
     authorities. Without keys, each valid signature counts for its key only."""
 

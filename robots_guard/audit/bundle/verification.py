@@ -47,8 +47,8 @@ from robots_guard.audit.bundle.derivation import (
 from robots_guard.audit.bundle.selection import selection_problems
 from robots_guard.audit.bundle.trust import (
     CLOCK_SKEW,
+    BundleTrust,
     TimestampCheck,
-    Trust,
     check_timestamp,
     is_signed,
     key_name,
@@ -133,7 +133,9 @@ def _counted(claim: Claim, count: int) -> Claim:
     return claim._replace(sentence=f"{claim.sentence} ({count} times)")
 
 
-def verify_bundle(data: bytes, trust: Trust = Trust(), now: float | None = None) -> Verification:  # noqa: B008  (immutable)
+def verify_bundle(
+    data: bytes, trust: BundleTrust = BundleTrust(), now: float | None = None
+) -> Verification:  # noqa: B008  (immutable)
     """Verify a bundle. `now` is the present time in seconds since 1970. Raises NoBundle."""
     files = read_archive(data)
     parts = parts_of(files)
@@ -233,7 +235,7 @@ def _check_page(
 # -- who wrote it, and when ------------------------------------------------------------------------
 
 
-def _check_chains(parts: Parts, trust: Trust, findings: _Findings) -> None:
+def _check_chains(parts: Parts, trust: BundleTrust, findings: _Findings) -> None:
     by_writer = lines_by_writer(parts.lines)
     for name in parts.chains.keys() - by_writer.keys():
         findings.add(ClaimState.CONTRADICTED, f"{name} has a chain, but no records")
@@ -254,7 +256,7 @@ def _check_chains(parts: Parts, trust: Trust, findings: _Findings) -> None:
 
 
 def _report_no_chain(
-    writer: str, lines: list[DisclosedLine], trust: Trust, findings: _Findings
+    writer: str, lines: list[DisclosedLine], trust: BundleTrust, findings: _Findings
 ) -> None:
     is_chained = any(isinstance(line.entry, Start) and line.entry.chain for line in lines)
     if is_chained:
@@ -276,7 +278,7 @@ def _check_seals(
     parts: Parts,
     writer: str,
     check: ChainCheck,
-    trust: Trust,
+    trust: BundleTrust,
     findings: _Findings,
 ) -> None:
     """Check the signatures of the parts of a chain that have disclosed lines."""
@@ -289,7 +291,7 @@ def _check_seals(
             _check_seal(writer, span.seal, inside, trust, findings)
 
 
-def _report_unsigned(writer: str, inside: int, trust: Trust, findings: _Findings) -> None:
+def _report_unsigned(writer: str, inside: int, trust: BundleTrust, findings: _Findings) -> None:
     if trust.keys and inside:
         findings.add(
             ClaimState.CONTRADICTED,
@@ -303,7 +305,9 @@ def _report_unsigned(writer: str, inside: int, trust: Trust, findings: _Findings
         )
 
 
-def _check_seal(writer: str, seal: Seal, inside: int, trust: Trust, findings: _Findings) -> None:
+def _check_seal(
+    writer: str, seal: Seal, inside: int, trust: BundleTrust, findings: _Findings
+) -> None:
     what = f"the chain of {writer} up to {seal.last} was signed at {seal.at}"
     key = key_name(seal.key)
     try:
@@ -331,7 +335,7 @@ def _check_seal(writer: str, seal: Seal, inside: int, trust: Trust, findings: _F
 
 
 def _check_anchors(
-    parts: Parts, checks: dict[str, ChainCheck], trust: Trust, findings: _Findings
+    parts: Parts, checks: dict[str, ChainCheck], trust: BundleTrust, findings: _Findings
 ) -> None:
     times = {line.digest: line.entry.at for line in parts.lines}
     stamped: dict[str, set[str]] = {writer: set() for writer in checks}
@@ -523,6 +527,11 @@ def _check_fetch(record: Record, basis: Basis, parts: Parts, findings: _Findings
         f"the robots.txt of {record.origin} was fetched at {record.fetched_at}"
         f" ({name_of(basis.fetch)}, status {basis.fetch.status})",
     )
+    if not {each.url for each in basis.hops}.issuperset(record.redirects):
+        # A writer with another audit_query may have recorded them.
+        findings.add(
+            ClaimState.NOT_PROVEN, f"{record.id}: that the redirects are those of the fetch"
+        )
     delivered = basis.delivered
     if delivered is None:
         findings.add(ClaimState.NOT_PROVEN, f"when the document {record.sha256} was first received")
@@ -540,11 +549,8 @@ def _fetch_problem(record: Record, basis: Basis) -> str | None:
     age = seconds_of(record.at) - seconds_of(record.fetched_at)
     if abs(age - (record.age or 0)) > WARC_CLOCK:
         return "the stated age is not that of the document"
-    urls = {each.url for each in basis.hops}
     if not record.redirects and fetch.url != f"{record.origin}/robots.txt":
         return f"it was fetched from {fetch.url}"
-    if record.redirects and not urls.issuperset(record.redirects):
-        return "the redirects are not those of the fetch"
     if delivered is not None and fetch.status == NOT_MODIFIED and delivered.status != record.status:
         return f"the document came with status {delivered.status}"
     return None

@@ -8,7 +8,8 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from robots_guard.audit.bundle.archive import MANIFEST, manifest_of, write_archive
-from robots_guard.audit.bundle.collection import Documents, collect
+from robots_guard.audit.bundle.basis import seconds_of
+from robots_guard.audit.bundle.collection import LONGEST_REVALIDATION, Documents, collect
 from robots_guard.audit.bundle.contents import (
     COMPLETENESS,
     PAGE,
@@ -52,6 +53,15 @@ def write_bundle(
     completeness = completeness_of(parts)
     write_archive(target, all_files(parts, completeness))
     return BundleSummary(len(parts.lines), len(parts.documents), completeness.missing, trouble)
+
+
+def files_for(wanted: Filter, ids: Sequence[str]) -> Filter | None:
+    """The filter with which a Search for a bundle is opened, so that it reads fewer files: those of
+    the period, and those of the fetches before it. None for all."""
+    if ids or wanted.since is None:
+        return None
+    since = moment(seconds_of(wanted.since) - LONGEST_REVALIDATION)
+    return Filter(kind=None, since=since, until=wanted.until)
 
 
 def selection_of(wanted: Filter | None, ids: Sequence[str], now: float) -> BundleSelection:

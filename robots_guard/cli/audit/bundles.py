@@ -12,7 +12,7 @@ import msgspec
 
 from robots_guard.audit.anchors import InvalidAnchor, certificates_in
 from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle
-from robots_guard.audit.bundle.trust import Trust
+from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
@@ -67,21 +67,22 @@ def bundle(
     With --since it also accounts for all other lines of the period, without disclosing them.
     Exit status: 0 written, 1 written, but the audit log contradicts itself.
     """
-    from robots_guard.audit.bundle.writer import write_bundle
+    from robots_guard.audit.bundle.writer import files_for, write_bundle
 
     given = given_options(values)
     if bool(ids) == bool(given):
         raise click.UsageError("give either ids of decisions or filters, such as --since 1d")
     directory = existing_directory(audit_log)
+    wanted = filter_of(values, directory)
     path = output or Path(_default_name(ids))
     with (
         _new_file(path) as target,
         _documents(store) as documents,
         progress("searching") as on_progress,
-        Search(directory, None, on_progress) as search,
+        Search(directory, files_for(wanted, ids), on_progress) as search,
     ):
         summary = write_bundle(
-            target, search, filter_of(values), documents=documents, now=CLOCKS.now(), ids=ids
+            target, search, wanted, documents=documents, now=CLOCKS.now(), ids=ids
         )
     click.echo(
         f"robots-guard: bundle written to {path}: {summary.records} records,"
@@ -176,7 +177,7 @@ def replay(
     """
     path = Path(id_or_file)
     if path.is_file():
-        trust = Trust(_keys(keys), _roots(tsa_roots))
+        trust = BundleTrust(_keys(keys), _roots(tsa_roots))
         result = verify_bundle(_content(path, LARGEST_ARCHIVE), trust, CLOCKS.now())
         _show_json(result) if as_json else _show(result)
         return DIFFERS if result.is_contradicted else 0

@@ -50,7 +50,7 @@ from robots_guard.audit.bundle.contents import (
     parts_of,
 )
 from robots_guard.audit.bundle.derivation import completeness_of
-from robots_guard.audit.bundle.trust import Trust
+from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, verify_bundle
 from robots_guard.audit.bundle.writer import all_files
 from robots_guard.audit.compaction import compact
@@ -67,7 +67,7 @@ from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
 
-NO_TRUST = Trust()
+NO_TRUST = BundleTrust()
 
 
 class Sample(NamedTuple):
@@ -95,12 +95,14 @@ def archive_of(files: dict[str, bytes]) -> bytes:
     return target.getvalue()
 
 
-def sentences(data: bytes, trust: Trust = NO_TRUST, state: ClaimState = ClaimState.CONTRADICTED):
+def sentences(
+    data: bytes, trust: BundleTrust = NO_TRUST, state: ClaimState = ClaimState.CONTRADICTED
+):
     """The sentences of one state."""
     return [each.sentence for each in verify_bundle(data, trust).claims if each.state is state]
 
 
-def is_refused(files: dict[str, bytes], trust: Trust = NO_TRUST) -> bool:
+def is_refused(files: dict[str, bytes], trust: BundleTrust = NO_TRUST) -> bool:
     """Whether a bundle of these files does not verify."""
     try:
         return verify_bundle(archive_of(files), trust).is_contradicted
@@ -258,7 +260,7 @@ def test_no_field_of_a_record_can_be_forged(sample, kind, field):
     for signer in (None, new_signer()):
         parts = rechained(sample.parts, {index: forged}, signer)._replace(anchors={})
         files = all_files(parts, completeness_of(parts))
-        assert is_refused(files, sample.log.trust if signer else Trust())
+        assert is_refused(files, sample.log.trust if signer else BundleTrust())
 
 
 def test_with_the_key_a_record_could_be_forged(sample):
@@ -272,7 +274,7 @@ def test_with_the_key_a_record_could_be_forged(sample):
     parts = rechained(sample.parts, {index: forged}, sample.log.signer)._replace(anchors={})
     files = all_files(parts, completeness_of(parts))
 
-    assert not is_refused(files, Trust([sample.log.signer.key]))
+    assert not is_refused(files, BundleTrust([sample.log.signer.key]))
 
 
 def first_struct(value: Any, kind: Any) -> Any:
@@ -382,7 +384,7 @@ def test_without_signatures_a_bundle_is_refused_by_a_reader_with_keys(sample):
     for forged in (parts, sample.parts._replace(chains={}, anchors={})):
         assert is_refused(all_files(forged, completeness_of(forged)), sample.log.trust)
     files = all_files(parts, completeness_of(parts))
-    claims = sentences(archive_of(files), Trust(), ClaimState.NOT_PROVEN)
+    claims = sentences(archive_of(files), BundleTrust(), ClaimState.NOT_PROVEN)
     assert any("anyone can compute a chain" in each for each in claims)
 
 
@@ -505,6 +507,38 @@ def test_a_period_without_a_decision_says_so(sample):
     assert "This does not say:" in page
     with pytest.raises(SettingsError, match="there is nothing to bundle"):
         sample.log.bundle(kind="decision", origin="https://never.test")
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        (
+            "collection.MOST_RECORDS",
+            "more than 5 records would be in the bundle: narrow the period",
+        ),
+        ("trace.MOST_LINKS", "more than 5 links of chains: narrow the period with --since"),
+        ("collection.LARGEST_CONTENT", "larger than 0 MiB: narrow the period with --since"),
+    ],
+)
+def test_what_is_too_large_says_how_to_select_less(sample, monkeypatch, limit, sentence):
+    monkeypatch.setattr(f"robots_guard.audit.bundle.{limit}", 5)
+    with pytest.raises(SettingsError, match=sentence):
+        sample.log.bundle(kind="decision", since=moment(sample.log.began))
+
+
+def test_a_record_that_names_a_file_elsewhere_reads_none(sample, tmp_path):
+    """Nor does one that names a link."""
+    for name in ("../secret.warc.gz", "20260101-x-0001.warc.gz"):
+        copy = tmp_path / name.strip("./")[:8] / "log"
+        shutil.copytree(sample.log.directory, copy)
+        (kept,) = copy.glob("*.warc.gz")
+        (copy.parent / "secret.warc.gz").write_bytes(kept.read_bytes())
+        (copy / "20260101-x-0001.warc.gz").symlink_to(copy.parent / "secret.warc.gz")
+        (path,) = copy.glob("*.jsonl")
+        path.write_bytes(path.read_bytes().replace(kept.name.encode(), name.encode()))
+        files = read_archive(sample.log._replace(directory=copy).bundle("w-1"))
+
+        assert not [each for each in files if each.startswith("warc/")], name
 
 
 def test_a_log_that_was_changed_is_reported(tmp_path):

@@ -1,0 +1,80 @@
+"""From "why was this URL blocked last night?" to evidence that verifies: the walk-through of docs/audit.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.timestamps import authority
+
+CORE = "cryptography rfc3161_client duckdb warcio jinja2 zstandard markupsafe"
+
+
+@pytest.fixture
+def evidence(here, net, variables, tmp_path):
+    """A refused request, as a log that is kept as evidence has it: chained, signed, with its WARC records."""
+    here("audit", "keys", "create", tmp_path / "key.pem")
+    variables.setenv("ROBOTS_GUARD_AUDIT_SIGNING_KEY", str(tmp_path / "key.pem"))
+    variables.setenv("ROBOTS_GUARD_EVIDENCE", "warc")
+    site = net.origin("User-agent: *\nDisallow: /private/\n")
+    assert here("check", f"{site.url}/private/page").status == 1
+    return site
+
+
+def test_from_a_blocked_url_to_a_verified_bundle(here, evidence, tmp_path):
+    url = f"{evidence.url}/private/page"
+    record = json.loads(here("audit", "query", "--since", "1d", "--origin", url, "--json").out)
+    with authority(tmp_path / "tsa") as tsa:
+        assert here("audit", "anchor", "--tsa", tsa.url).status == 0
+    path, public = tmp_path / "evidence.zip", tmp_path / "public.txt"
+    public.write_text(here("audit", "keys", "show", tmp_path / "key.pem").out.split()[0])
+    written = here("audit", "bundle", record["id"], "-o", path)
+
+    assert written.status == 0, written.err
+    status, out, err = here("audit", "replay", path, "--keys", public, "--tsa-roots", tsa.roots)
+    assert (status, err) == (0, ""), out
+    assert f"recorded  DROP (disallowed)  {record['at']}  {url}" in out
+    assert ">    2  Disallow: /private/" in out
+    assert f"what {evidence.url}/robots.txt answered at" in out
+    assert "with the given key SHA256:" in out
+    assert "as an authority of the given certificates confirms" in out
+    assert out.endswith("what it does not prove stands above\n")
+    assert "not proven:" not in out
+
+    again = tmp_path / "period.zip"
+    assert here("audit", "bundle", "--since", "1h", "--origin", url, "-o", again).status == 0
+    period = json.loads(here("audit", "replay", "--json", again, "--keys", public).out)
+    assert period["verified"] is True
+    assert [run["missing"] for run in period["completeness"]["runs"]] == [0]
+
+    other = tmp_path / "other.pem"
+    here("audit", "keys", "create", other)
+    status, out, _ = here("audit", "replay", path, "--keys", other)
+    assert status == 1
+    assert "which is none of the given" in out
+
+
+def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):
+    identity = json.loads(here("audit", "query", "--json").out)["id"]
+    path = tmp_path / "evidence.zip"
+    here("audit", "bundle", identity, "-o", path)
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({CORE.split()!r}));"
+        "from robots_guard.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "audit", "replay", str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the verdict, judged again, is the recorded one" in done.stdout
+    missing = done.stdout.partition("not proven:")[2]
+    assert "signatures are not checked" in missing
+    assert "index.html says what the other files say" in missing
+    assert missing.count("pip install 'robots_guard[audit]'") == 2
