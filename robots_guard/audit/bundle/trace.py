@@ -22,6 +22,9 @@ from robots_guard.errors import SettingsError
 
 MOST_LINKS = 2_000_000  # of all chains in a bundle
 FURTHEST_ANCHOR = 100_000  # lines from a record to the head that a timestamp covers
+FURTHEST_CHECKPOINT = (
+    10_000  # lines after the last one wanted, of a writer that writes one in 1,000
+)
 STRUCTURAL = (
     "start",
     "stop",
@@ -125,6 +128,8 @@ def trace(directory: Path, wanted: Wanted, trouble: Unreadable) -> Trace:
     piece: _Piece | None = None
     for line in _lines(directory, wanted, trouble):
         entry = line.entry
+        if piece is None and entry.seq > wanted.last:
+            break
         if isinstance(entry, Checkpoint) and piece is not None and piece.links:
             _keep(piece, wanted, lines, spans, entry)
             if entry.seq > wanted.last:
@@ -224,8 +229,9 @@ def _read(
 def _read_compacted(
     segment: Segment, wanted: Wanted, trouble: Unreadable
 ) -> Iterator[DisclosedLine]:
+    last = wanted.last + FURTHEST_CHECKPOINT
     try:
-        for piece in lines_of_writer(segment.path, wanted.writer, wanted.first):
+        for piece in lines_of_writer(segment.path, wanted.writer, wanted.first, last):
             for raw in piece.splitlines(keepends=True):
                 entry: AnyRecord | None = read_line(raw.removesuffix(b"\n"))
                 if entry is not None:

@@ -174,11 +174,14 @@ def lines_of_stem(path: Path, stem: str, after: int) -> Iterator[bytes]:
     return _lines(path, sql, [writer, number, after])
 
 
-def lines_of_writer(path: Path, writer: str, first: int) -> Iterator[bytes]:
-    """The lines of a writer in a compacted file, from the number `first` on, in order of their
-    numbers. Raises as `lines_of`."""
-    sql = f"SELECT raw FROM read_parquet({files_in([path])}) WHERE writer = ? AND seq >= ? ORDER BY seq"
-    return _lines(path, sql, [writer, first])
+def lines_of_writer(path: Path, writer: str, first: int, last: int) -> Iterator[bytes]:
+    """The lines of a writer in a compacted file with the numbers from `first` to `last`, in order
+    of their numbers. Raises as `lines_of`."""
+    sql = (
+        f"SELECT raw FROM read_parquet({files_in([path])})"
+        " WHERE writer = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+    )
+    return _lines(path, sql, [writer, first, last])
 
 
 def stems_in(path: Path) -> set[str]:
