@@ -1,12 +1,13 @@
 """The cost of the audit log: records compared with bare writes, the levels of `audit`, queries over
 many records, and killed writers.
 
-    python benchmarks/audit_log.py [write] [levels] [query] [kill] [--records 10000000] [--kills 500] [--at DIRECTORY]
+    python benchmarks/audit_log.py [write] [levels] [query] [kill] [verify]
+        [--records 10000000] [--kills 500] [--at DIRECTORY]
 
 `write` and `levels` interleave their measurements in one run, so only the ratios are reliable.
 `levels` measures permitted requests: the time of `Guard.peek`, and the size of the log of a crawl
 of 20 origins, one request a second to each for ten minutes. `query` generates
-records of about 650 bytes. `kill` starts writers, kills them under load, and counts the
+records of about 650 bytes. `verify` writes a signed log and verifies it, by CPU time. `kill` starts writers, kills them under load, and counts the
 acknowledged records.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import shutil
 import statistics
 import sys
@@ -31,10 +33,13 @@ from audit.decisions import AT, PASS, audit_log_in, decision, policy
 from audit.killed import kill_one
 
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.verify import verify_log
+from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.record import Writer, moment, record_of
 from robots_guard.audit.segments import JSONL, stem_of
+from robots_guard.audit.signing import new_signer
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
 from robots_guard.core.verdict import Question
@@ -78,6 +83,7 @@ def write(place: Path) -> None:
     audit_logs = {
         "audit_log": audit_log_in(place / "plain"),
         "audit log, chained": audit_log_in(place / "chained", chain=True),
+        "audit log, signed": audit_log_in(place / "signed", chain=True, signer=new_signer()),
     }
     fsync = audit_log_in(place / "fsync", fsync=True)
     spent: dict[str, list[float]] = {}
@@ -288,6 +294,30 @@ def _timed(name: str, work: Callable[[], int]) -> None:
     print(f"{name:36}{time.perf_counter() - began:8.2f} s  ({rows} rows)")
 
 
+# -- verifying ---------------------------------------------------------------------------------------
+
+
+def verify(place: Path, count: int) -> None:
+    signer = new_signer()
+    log = audit_log_in(place / "to_verify", chain=True, signer=signer)
+    made = [decision(f"https://a.test/private/{number}") for number in range(1000)]
+    for number in range(count):
+        log.write(made[number % 1000])
+    log.close()
+    before, began = _peak(), time.process_time()
+    finding = verify_log(place / "to_verify", Unreadable(), Trust(keys=frozenset((signer.key,))))
+    spent = time.process_time() - began
+    assert finding.is_whole
+    print(
+        f"{count:,} records verified in {spent:.1f} s of one core, {_peak() - before} MiB more memory"
+    )
+
+
+def _peak() -> int:
+    """The largest size of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 # -- killing ---------------------------------------------------------------------------------------
 
 
@@ -309,7 +339,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="*", choices=["write", "levels", "query", "kill"], default="write"
+        "what", nargs="*", choices=["write", "levels", "query", "kill", "verify"], default="write"
     )
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--kills", type=int, default=500)
@@ -323,6 +353,8 @@ def main() -> None:
             levels(place)
         if "query" in chosen.what:
             query(place, chosen.records)
+        if "verify" in chosen.what:
+            verify(place, chosen.records)
         if "kill" in chosen.what:
             kill(place, chosen.kills)
 
