@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from robots_guard.audit.record import (
     Start,
 )
 from robots_guard.audit.segments import segments
+from robots_guard.audit.show.spreadsheet import csv_line
 from robots_guard.cli.options import key_in, period_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
@@ -34,16 +34,6 @@ from robots_guard.text import encodable
 
 ALL = "all"
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: A spreadsheet evaluates a cell that begins with one of these.
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-)
 
 
 def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -324,17 +314,10 @@ _SHARED_FIELDS = ("kind", "schema", "at", "mono", "seq", "writer", "component", 
 
 
 def print_csv(headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print comma-separated values. A quote before a cell keeps a spreadsheet from evaluating it as a formula."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-
-
-def _cell(value: Any) -> str:
-    text = safe(_text(value))
-    if text.startswith(_FORMULA) and not isinstance(value, int | float):
-        return f"'{text}"
-    return text
+    """Print comma-separated values. No cell is a formula to a spreadsheet."""
+    sys.stdout.write(csv_line(headings, safe))
+    for row in rows:
+        sys.stdout.write(csv_line(row, safe))
 
 
 def _text(value: Any) -> str:
