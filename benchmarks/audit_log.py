@@ -7,8 +7,8 @@ many records, and killed writers.
 `write` and `levels` interleave their measurements in one run, so only the ratios are reliable.
 `levels` measures permitted requests: the time of `Guard.peek`, and the size of the log of a crawl
 of 20 origins, one request a second to each for ten minutes. `query` generates
-records of about 650 bytes. `verify` writes a signed log and verifies it, by CPU time. `kill` starts writers, kills them under load, and counts the
-acknowledged records.
+records of about 650 bytes. `verify` writes a signed log and verifies it, by CPU time. `kill` starts
+writers, kills them under load, and counts the acknowledged records.
 """
 
 from __future__ import annotations

@@ -3,7 +3,10 @@
     /                   decisions over time
     /overview.json      the figures of the overview, for a page that updates itself
     /decisions          all decisions, filtered and sorted
+    /decisions.csv      the same list as comma-separated values
     /decisions/ID       one decision with its robots.txt and its replay
+    /fetches/WRITER/SEQ one fetch of a robots.txt
+    /fetches/WRITER/SEQ/response.warc.gz    its response, as it was archived
     /origins            the origins in the store
     /origin?name=       one origin
     /origins/refresh    POST: fetch an origin's robots.txt
@@ -24,20 +27,37 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.read.reader import COMPONENTS, Filter
+from robots_guard.audit.record import Fetch
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import NARROW, Chart, ChartBar, chart
 from robots_guard.audit.show.overview import overview, timeline_of
 from robots_guard.audit.show.policy import facts
+from robots_guard.audit.show.sentence import sentence_of
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
 from robots_guard.console.pages.decision import Case, case_of, details_of
-from robots_guard.console.pages.decisions import count_decisions, read_page
+from robots_guard.console.pages.decisions import (
+    CSV_ROWS,
+    DecisionPage,
+    count_decisions,
+    csv_of,
+    extent_of,
+    read_csv_page,
+    read_page,
+)
+from robots_guard.console.pages.fetch import archived_response, details_of_fetch, fetch_of
 from robots_guard.console.pages.origins import (
     DAY,
     TREND,
@@ -55,12 +75,13 @@ from robots_guard.console.pages.response import (
     response_case_of,
     response_details_of,
 )
-from robots_guard.console.pages.try_url import try_url
+from robots_guard.console.pages.try_url import recorded_purposes, try_url
 from robots_guard.console.query import (
     ACTIONS,
     PERIODS,
     REASONS,
     SORTS,
+    DecisionQuery,
     absolute,
     origin_in,
     parse_query,
@@ -114,7 +135,10 @@ def app(
         Route("/", console.overview),
         Route("/overview.json", console.live),
         Route("/decisions", console.decisions),
+        Route("/decisions.csv", console.decisions_csv),
         Route("/decisions/{identity:path}", console.decision),
+        Route("/fetches/{writer:path}/{seq:int}/response.warc.gz", console.fetch_response),
+        Route("/fetches/{writer:path}/{seq:int}", console.fetch),
         Route("/origins", console.origins),
         Route("/origin", console.origin),
         Route("/overrides", console.overrides),
@@ -204,7 +228,8 @@ class Console:
         """List the decisions that match the query, a page at a time."""
         query = parse_query(request.query_params, self._sources.clocks.now())
         nothing = self._snapshots.why_empty()
-        values: dict[str, Any] = {"query": query, "nothing": nothing, **_CHOICES}
+        values: dict[str, Any] = {"query": query, "nothing": nothing, "csv_rows": CSV_ROWS}
+        values |= _CHOICES
         if nothing:
             values |= {"page": None, "count": 0, "trouble": "", "status": _status(nothing)}
             return self._page(request, "decisions.html", "decisions", **values)
@@ -216,7 +241,26 @@ class Console:
                 ("count", query.wanted), lambda search: count_decisions(search, query)
             )
             values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
+            if not number:
+                values["extent"] = snapshot.cached("extent", extent_of)
         return self._page(request, "decisions.html", "decisions", **values)
+
+    def decisions_csv(self, request: Request) -> Response:
+        """Send the decisions that match the query as comma-separated values."""
+        query = parse_query(request.query_params, self._sources.clocks.now())
+        nothing = self._snapshots.why_empty()
+        if nothing:
+            raise HTTPException(503 if nothing.lost else 404, nothing.message)
+        return StreamingResponse(
+            csv_of(self._read_csv_page, query._replace(key=None, backwards=False)),
+            media_type="text/csv",
+            headers=_as_file("robots_guard-decisions.csv"),
+        )
+
+    def _read_csv_page(self, query: DecisionQuery) -> DecisionPage:
+        """Read the next rows for a file. Other pages are answered between two reads."""
+        with self._snapshots.newest() as snapshot:
+            return read_csv_page(snapshot.search, query)
 
     def decision(self, request: Request) -> Response:
         """Show one decision."""
@@ -229,12 +273,48 @@ class Console:
             raise HTTPException(503, nothing.message)
         if case is None:
             raise HTTPException(404, f"There is no record {identity[:80]!r} in the audit log.")
-        raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
+        shown: dict[str, Any] = {
+            "raw": msgspec.json.format(case.record.line_of_json(), indent=2).decode(),
+            "sentence": sentence_of(case.record),
+            "address": str(request.url.replace(query=None, fragment=None)),
+            "can_bundle": False,
+        }
         if isinstance(case, ResponseCase):
             about = response_details_of(case, self._sources.clocks.now())
-            return self._page(request, "response.html", "decisions", details=about, raw=raw)
+            return self._page(request, "response.html", "decisions", details=about, **shown)
         details = details_of(case, self._sources)
-        return self._page(request, "decision.html", "decisions", details=details, raw=raw)
+        return self._page(request, "decision.html", "decisions", details=details, **shown)
+
+    def fetch(self, request: Request) -> Response:
+        """Show one fetch of a robots.txt."""
+        record = self._find_fetch(request)
+        details = details_of_fetch(record, self._sources)
+        raw = msgspec.json.format(record.line_of_json(), indent=2).decode()
+        return self._page(request, "fetch.html", "decisions", details=details, raw=raw)
+
+    def fetch_response(self, request: Request) -> Response:
+        """Send the archived response of a fetch."""
+        record = self._find_fetch(request)
+        data = archived_response(record, self._sources.audit_log)
+        if data is None:
+            raise HTTPException(404, "The response to this fetch is not archived.")
+        name = f"response-{record.seq}.warc.gz"
+        return Response(data, media_type="application/warc", headers=_as_file(name))
+
+    def _find_fetch(self, request: Request) -> Fetch:
+        """Return the fetch that the address names. Raises HTTPException."""
+        writer, number = request.path_params["writer"], request.path_params["seq"]
+        nothing, found = self._snapshots.why_empty(), None
+        if nothing is None:
+            with self._snapshots.newest() as snapshot:
+                found = snapshot.cached(
+                    ("fetch", writer, number), lambda search: fetch_of(search, writer, number)
+                )
+        if nothing and nothing.lost:
+            raise HTTPException(503, nothing.message)
+        if found is None:
+            raise HTTPException(404, "There is no such fetch in the audit log.")
+        return found
 
     # -- origins ----------------------------------------------------------------------------------------------
 
@@ -378,14 +458,27 @@ class Console:
             raise SettingsError(
                 f"the URL is longer than {LONGEST_URL} characters: no integration accepts a URL of this length"
             )
-        result = try_url(self._sources, absolute(url), agent[:256], name) if url else None
+        purposes = request.query_params.get("purposes")
+        if purposes is None:
+            purposes = self._purposes()
+        result = None
+        if url:
+            result = try_url(self._sources, absolute(url), agent[:256], name, purposes[:256])
         given: dict[str, Any] = {
             "url": url,
             "agent": agent,
             "dialect": name,
             "dialects": [*DIALECTS],
+            "purposes": purposes,
         }
         return self._page(request, "try.html", "try", result=result, **given)
+
+    def _purposes(self) -> str:
+        """Return the purposes of the integrations: those in the settings, else those that were recorded last."""
+        if self._sources.terms.purposes or self._snapshots.why_empty():
+            return self._sources.terms.purposes
+        with self._snapshots.newest() as snapshot:
+            return snapshot.cached("purposes", recorded_purposes)
 
     # -- rendering --------------------------------------------------------------------------------------------
 
@@ -435,6 +528,11 @@ def _status(nothing: NoSnapshot | None) -> int:
     if nothing and nothing.lost:
         return 503
     return 200
+
+
+def _as_file(name: str) -> dict[str, str]:
+    """Return the header fields of a response that the browser stores as a file."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 def _latest(search: Any) -> str | None:

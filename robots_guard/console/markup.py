@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isfinite
+from urllib.parse import quote
 
 from robots_guard.audit.show.markup import environment
 from robots_guard.core.reasons import meaning_of
@@ -23,6 +24,20 @@ def at(value: str | None) -> str:
     if value and len(value) == 24:
         return f"{value[:10]} {value[11:19]}"
     return value or ""
+
+
+def day_and_time(value: str | None) -> str:
+    """Return a record's time for a sentence, such as ``15 January 2027 at 07:59:50 UTC``."""
+    try:
+        found = datetime.fromisoformat(value or "")
+    except ValueError:
+        return value or ""
+    return f"{found.day} {found:%B %Y at %H:%M:%S} UTC"
+
+
+def segment(value: str) -> str:
+    """Return a text as one segment of a path."""
+    return quote(value, safe="", errors="replace")
 
 
 def moment(seconds: float | None) -> str:
@@ -67,15 +82,28 @@ def parts_of(origin: str | None) -> tuple[str, str]:
     return origin or "", ""
 
 
+def took(microseconds: float | None) -> str:
+    """Return a short time for people: seconds if there are any, else milliseconds."""
+    milliseconds = (microseconds or 0) / 1000
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:,.1f} s"
+    if milliseconds >= 10:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds:.2g} ms"
+
+
 TEMPLATES = environment("robots_guard.console")
 TEMPLATES.filters |= {
     "kind": kind,
     "at": at,
     "change": change,
+    "day_and_time": day_and_time,
     "meaning": meaning_of,
     "moment": moment,
     "parts": parts_of,
     "percent": percent,
     "points": points,
+    "segment": segment,
     "span": span,
+    "took": took,
 }

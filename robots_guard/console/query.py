@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from robots_guard.audit.read.reader import COMPONENTS, Filter, moment_meant
+from robots_guard.audit.read.reader import COMPONENTS, Filter, moment_meant, period_meant
+from robots_guard.audit.read.resource import place_of
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -20,18 +21,8 @@ from robots_guard.origin import Origin, objection, origin_of, split_url
 
 ACTIONS = tuple(each.value for each in Action)
 REASONS = tuple(each.value for each in Reason)
-NAMES = (
-    "since",
-    "until",
-    "action",
-    "reason",
-    "origin",
-    "rule",
-    "agent",
-    "job",
-    "component",
-    "override",
-)
+MAIN = ("url", "since", "until", "action", "agent")  # the others are shown on demand
+NAMES = (*MAIN, "job", "reason", "component", "origin", "rule", "override")
 PERIODS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days", "all": "All"}
 
 Key = tuple[str | int, ...]
@@ -85,6 +76,15 @@ class DecisionQuery(NamedTuple):
         """What the page depends on: all but the wording of the filter."""
         return self.wanted, self.sort, self.key, self.backwards
 
+    @property
+    def more(self) -> bool:
+        """Whether the filter has values that the form shows on demand only."""
+        return any(name not in MAIN for name in self.given)
+
+    def after(self, key: str) -> DecisionQuery:
+        """Return the query for the rows after a key, as `encode_key` returns it."""
+        return self._replace(key=_parse_key(key, SORTS[self.sort]), backwards=False)
+
     def address(self, **changes: str) -> str:
         """Return the query string for the same query with these changes."""
         order = {} if self.sort == "newest" else {"sort": self.sort}
@@ -109,7 +109,8 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
     """Return the filter for these values, by name.
 
     `action`, `reason` and `component` must have known values, `since` and `until` must be times,
-    and `origin` an origin or a URL; others may be any text. A span such as 24h ends at the last
+    `origin` an origin or a URL, and `url` a URL, the beginning of URLs or a host; others may be any
+    text. A span such as 24h ends at the last
     whole minute, so that the results of a repeated query are found in the cache.
 
     Raises SettingsError for an invalid value.
@@ -120,12 +121,24 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
             raise SettingsError(
                 f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}"
             )
-    for name in ("since", "until"):
-        if name in values:
-            values[name] = moment_meant(values[name], _whole_minute(now))
+    values |= _period(values, now)
     if "origin" in values:
         values["origin"] = str(origin_in(values["origin"]))
+    if "url" in values:
+        place = place_of(values.pop("url"))
+        values |= {name: value for name, value in place._asdict().items() if value is not None}
     return Filter(**values)
+
+
+def _period(given: Mapping[str, str], now: float) -> dict[str, str]:
+    """Return the moments that `since` and `until` mean. A named period, such as "last night", has an end."""
+    found: dict[str, str] = {}
+    if "since" in given:
+        begins, ends = period_meant(given["since"], _whole_minute(now))
+        found = {"since": begins, "until": ends} if ends else {"since": begins}
+    if "until" in given:
+        found["until"] = moment_meant(given["until"], _whole_minute(now))
+    return found
 
 
 def since(period: str, now: float) -> str | None:

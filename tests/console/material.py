@@ -16,11 +16,21 @@ from robots_guard.core.events import FetchMade
 from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Terms, Verdict
+from robots_guard.core.response import ResponseHead, judge_response
+from robots_guard.core.verdict import (
+    Action,
+    Deferral,
+    Exemption,
+    ResponseRef,
+    RuleRef,
+    Terms,
+    Verdict,
+)
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.rep.signals.statement import Place, Signal, Statement
 from robots_guard.stores.sqlite import SqliteStore
 
 TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
@@ -53,7 +63,7 @@ DISALLOWED = Verdict(
     group="*",
     form="spec",
 )
-ALLOWED = Verdict(action=Action.PASS, reason=Reason.ALLOWED, group="*")
+ALLOWED = Verdict(action=Action.PASS, reason=Reason.ALLOWED, group="*", form="spec")
 PACED = Verdict(
     action=Action.DEFER,
     reason=Reason.CRAWL_DELAY,
@@ -111,6 +121,8 @@ action = "pass"
 """
 HOSTILE = "https://evil.example/<script>alert(1)</script>?q=\"'><img src=x onerror=alert(2)>"
 HOSTILE_RULE = "Disallow: /</code><script>alert(3)</script>\x1b[31m\u202egnp.exe\x07"
+#: An id that would add a field to a response, if it were part of one.
+HEADER_ID = 'x"; filename="evil.exe\rSet-Cookie: owned=1/../y'
 
 
 class Scene(NamedTuple):
@@ -124,6 +136,11 @@ class Scene(NamedTuple):
 def policy(url, body=RULES, at=AT - 600, status=200):
     response = Fetched(status=status, body=body if status == 200 else b"", tls_verified=True)
     return begin(split_url(url)[0], None, "direct").next(response, at).policy
+
+
+def _down(at):
+    failed = Failed(failure=Failure.DNS, detail="no such host")
+    return begin(split_url("https://down.example/")[0], None, "direct").next(failed, at).policy
 
 
 def scene(directory: Path, count: int = 400) -> Scene:
@@ -145,19 +162,21 @@ def _policies():
     yield policy("https://news.example/", b"User-agent: *\nDisallow:\n", at=AT - 90_000)
     yield policy("https://closed.example/", status=403)
     yield policy("https://open.example/", status=404)
-    yield policy("http://plain.example:8080/", b"User-agent: *\nDisallow: /x\n")
-    yield (
-        begin(split_url("https://down.example/")[0], None, "direct")
-        .next(Failed(failure=Failure.DNS, detail="no such host"), AT - 20)
-        .policy
+    yield policy(
+        "https://reserved.example/", b"User-agent: *\nDisallow:\nContent-Usage: search=n\n"
     )
+    yield policy("http://plain.example:8080/", b"User-agent: *\nDisallow: /x\n")
+    yield _down(AT - 20)
     for number in range(60):
         yield policy(f"https://host-{number:03}.example/", at=AT - number * 60)
 
 
 def _fill(audit_log: Path, count: int) -> None:
     generator = random.Random(1)
-    log = audit_log_in(audit_log, component="scrapy", job="shop-2027-01", passes=1)
+    settings = {"agent": "mybot", "purposes": "search"}
+    log = audit_log_in(
+        audit_log, component="scrapy", job="shop-2027-01", passes=1, warc=True, settings=settings
+    )
     every = []
     for number in range(count):
         host = generator.choice(("shop", "shop", "shop", "news", "open", "blog"))
@@ -178,9 +197,12 @@ def _fill(audit_log: Path, count: int) -> None:
             "by-override", "https://shop.example/item/8", ALLOWED, at=AT - 40, override=EXEMPTION
         ),
         _named("opened", "https://closed.example/", OPENED, at=AT - 30),
-        _named("down", "https://down.example/", UNREACHABLE, at=AT - 20),
+        msgspec.structs.replace(
+            _named("down", "https://down.example/", UNREACHABLE, at=AT - 20), policy=_down(AT - 25)
+        ),
         _named("dropped", "https://shop.example/private/diary?day=1", DISALLOWED, at=AT - 10),
     ]
+    every.append(_reserved())
     every += _of_the_day_before(count)
     for each in sorted([*every, *_fetches()], key=lambda each: each.at):
         if isinstance(each, FetchMade):
@@ -199,9 +221,37 @@ def _of_the_day_before(count: int):
         yield _named(f"b-{number}", f"https://{host}.example/item/{number}", verdict, at=at)
 
 
+def _reserved():
+    """The decision on a response whose site reserves its use."""
+    statement = Statement(
+        signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex, nofollow"
+    )
+    terms = msgspec.structs.replace(TERMS, purposes="search")
+    verdict = judge_response([statement], ResponseHead(status=200), "mybot", terms, AT)
+    made = decision(
+        "https://shop.example/item/9",
+        verdict,
+        at=AT - 15,
+        component="scrapy",
+        dialect="union",
+        response=ResponseRef(status=200, request="by-override"),
+    )
+    return msgspec.structs.replace(made, id="reserved")
+
+
 def _fetches():
-    """Fetches of robots.txt files. That of shop.example changed an hour ago; gone.example lost its
-    file."""
+    """Fetches of robots.txt files: those on which "dropped" and "down" are based, and others.
+
+    That of shop.example changed an hour ago; gone.example lost its file.
+    """
+    shop, down = (split_url(f"https://{name}.example/")[0] for name in ("shop", "down"))
+    brought = Fetched(status=200, body=RULES, tls_verified=True)
+    failed = Failed(failure=Failure.DNS, detail="no such host")
+    for origin, at, outcome in ((shop, AT - 310.2, brought), (down, AT - 25, failed)):
+        get = Get(url=f"{origin}/robots.txt")
+        yield FetchMade(
+            at=at, origin=origin, get=get, outcome=outcome, via="direct", elapsed=3.001496
+        )
     for hours in range(40, 1, -6):
         yield _fetch("https://shop.example", Fetched(status=200, body=EARLIER), hours)
     yield _fetch("https://shop.example", Fetched(status=200, body=RULES), 1)
@@ -259,4 +309,35 @@ def plant(audit_log: Path) -> None:
         "writer": "w<w>",
         "component": "\x00",
     }
-    (audit_log / "planted.jsonl").write_bytes(msgspec.json.encode(line) + b"\n{torn\n")
+    common = {"schema": 1, "writer": "w<w>/../x", "component": "scrapy"}
+    formula = common | {
+        "kind": "decision",
+        "at": "2027-01-15T07:59:00.000Z",
+        "id": HEADER_ID,
+        "agent": "=cmd|' /C calc'!A0",
+        "job": "@SUM(1)",
+        "url": "https://evil.example/formula",
+        "origin": "https://evil.example",
+        "action": "pass",
+        "reason": "+1",
+        "rule": "-2\r\n=3",
+        "method": "\tX",
+        "fetched_at": "2027-01-15T07:58:00.000Z",
+        "status": 200,
+        "seq": 2,
+    }
+    fetch = common | {
+        "kind": "fetch",
+        "at": "2027-01-15T07:58:00.000Z",
+        "origin": "https://evil.example",
+        "url": HOSTILE,
+        "via": "<i>via</i>",
+        "location": "javascript:alert(8)",
+        "status": 200,
+        "sha256": "../../../etc/passwd",
+        "warc_id": "<urn:uuid:1>\r\nX: <script>alert(9)</script>",
+        "warc_file": "../../../../etc/passwd",
+        "seq": 3,
+    }
+    lines = b"\n".join(map(msgspec.json.encode, (line, formula, fetch)))
+    (audit_log / "planted.jsonl").write_bytes(lines + b"\n{torn\n")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 import pytest
 from audit.decisions import AT
 from console.conftest import HOST, TOKEN, let_in
-from console.material import HOSTILE, plant, policy, scene
+from console.material import HEADER_ID, HOSTILE, plant, policy, scene
 
 from robots_guard.audit.show.markup import visible
 from robots_guard.console import app
@@ -39,6 +42,7 @@ OURS = {
     "q",
     "img",
 }
+FETCH = f"/fetches/{quote('w<w>/../x', safe='')}/3"
 PAGES = [
     "/",
     "/?period=all",
@@ -49,6 +53,15 @@ PAGES = [
     "/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E",
     "/origins?part=evil",
     "/origin?name=https://evil.example&agent=<script>alert(7)</script>",
+    f"/decisions/{quote(HEADER_ID, safe='')}",
+    "/decisions?url=evil.example&sort=slowest",
+    "/decisions?url=<script>alert(1)</script>",
+    "/decisions?url=https://evil.example/<script>alert(1)</script>*",
+    "/decisions?url=https://evil.example/%1b]0;x%07&job=<script>&agent=%E2%80%AE",
+    FETCH,
+    "/fetches/<script>alert(1)</script>/1",
+    f"/fetches/w/{2**64}",
+    "/try?url=https://evil.example/&purposes=<script>",
     "/overrides",
     "/try?url=https://evil.example/<script>alert(1)</script>&agent=%1b]0;x%07",
     "/try?url=<script>&agent=<script>",
@@ -120,6 +133,42 @@ async def test_untrusted_text_is_shown_escaped(planted):
     assert "Disallow: /&lt;script&gt;alert(6)&lt;/script&gt;" in page
 
 
+async def test_csv_is_no_formula_and_no_control(planted):
+    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
+        answer = await browser.get("/decisions.csv", params={"origin": "https://evil.example"})
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(answer.text))}
+    formula = next(row for row in rows.values() if row["url"].endswith("formula"))
+
+    assert len(rows) == 2
+    assert formula["agent"] == "'=cmd|' /C calc'!A0"
+    assert formula["job"] == "'@SUM(1)"
+    assert formula["reason"] == "'+1"
+    assert formula["rule"] == "'-2\\x0d\\x0a=3"
+    assert formula["method"] == "\\x09X"
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", answer.text)
+
+
+async def test_archive_outside_the_audit_log_is_not_read(planted):
+    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
+        page = await browser.get(FETCH)
+        archived = await browser.get(f"{FETCH}/response.warc.gz")
+
+    assert page.status_code == 200
+    assert "no longer in the audit log" in page.text
+    assert "Download the response" not in page.text
+    assert archived.status_code == 404
+
+
+async def test_id_cannot_add_a_header_field(planted):
+    """The names of downloads contain nothing of a record."""
+    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
+        for path in ("/decisions.csv?url=evil.example", f"/decisions/{quote(HEADER_ID, safe='')}"):
+            answer = await browser.get(path)
+            assert answer.status_code == 200
+            assert "set-cookie" not in answer.headers
+            assert "evil" not in answer.headers.get("content-disposition", "")
+
+
 async def test_unreadable_lines_are_reported(planted):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = (await browser.get("/", params={"period": "all"})).text
@@ -130,7 +179,7 @@ async def test_unreadable_lines_are_reported(planted):
 async def test_query_cannot_inject_sql(planted):
     injection = "x' OR '1'='1"
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
-        for name in ("rule", "agent", "override"):
+        for name in ("rule", "agent", "override", "job"):
             page = (await browser.get("/decisions", params={name: injection})).text
             assert "<b>0</b>" in page
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import re
 import shutil
@@ -14,9 +16,11 @@ import pytest
 from audit.decisions import AT, audit_log_in, decision
 from console.conftest import HOST, TOKEN, let_in
 from console.material import TERMS, policy
+from warcio.archiveiterator import ArchiveIterator
 
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.reader import COMPONENTS, Filter, records
+from robots_guard.audit.read.reader import COMPONENTS, Filter, entries, period_meant
+from robots_guard.audit.read.resource import place_of
 from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
@@ -82,7 +86,7 @@ async def test_pages_load_nothing_from_other_sites(console, path):
 
 async def test_overview_counts_match_the_audit_log(console, place):
     page = await read(console, "/", period="all")
-    found = [record.action for record in records(place.audit_log, Filter())]
+    found = [record.action for record in entries(place.audit_log, Filter())]
 
     shown = re.findall(r"<b>([\d,]+)</b><span>(\w+)", page)
     assert shown == [
@@ -254,6 +258,12 @@ async def test_new_records_appear(place, tmp_path):
         {"since": "1h"},
         {"since": "2027-01-15T07:00", "until": "2027-01-15T07:30:00+00:00"},
         {"agent": "nobody"},
+        {"job": "shop-2027-01"},
+        {"url": "https://shop.example/private/diary?day=1"},
+        {"url": "HTTPS://SHOP.example:443/x/../%70rivate/diary?day=1#top"},
+        {"url": "https://shop.example/private/*", "action": "drop"},
+        {"url": "shop.example"},
+        {"url": "shop.example:8443"},
     ],
     ids=str,
 )
@@ -262,9 +272,10 @@ async def test_filter_agrees_with_the_python_reader(console, place, wanted):
     page = await read(console, "/decisions", **wanted)
     plain = wanted | {name: "https://news.example" for name in ("origin",) if name in wanted}
     plain |= {"component": "proxy"} if "component" in wanted else {}
+    plain |= place_of(plain.pop("url"))._asdict() if "url" in wanted else {}
     plain |= {"since": "2027-01-15T07:00:00.000Z"} if "since" in wanted else {}
     plain |= {"until": "2027-01-15T07:30:00.000Z"} if "until" in wanted else {}
-    found = [record.id for record in records(place.audit_log, Filter(**plain))][::-1]
+    found = [record.id for record in entries(place.audit_log, Filter(**plain))][::-1]
 
     assert int(re.search(r"<b>(\d+)</b>", page)[1]) == len(found)
     assert ids(page) == found[:50]
@@ -276,6 +287,14 @@ def test_a_span_begins_at_a_whole_minute():
 
     assert len({query.wanted for query in queries}) == 1
     assert queries[0].wanted != parse_query({"since": "24h", "until": "1h"}, AT + 60).wanted
+
+
+def test_a_named_period_has_an_end():
+    wanted = parse_query({"since": "last night"}, AT).wanted
+    other = parse_query({"since": "last night", "until": "1h"}, AT).wanted
+
+    assert (wanted.since, wanted.until) == tuple(period_meant("last night", AT))
+    assert (other.since, other.until) == (wanted.since, "2027-01-15T07:00:00.000Z")
 
 
 async def test_every_component_can_be_filtered_by(console):
@@ -305,10 +324,10 @@ async def test_paging_shows_each_decision_once(console, place, sort, wanted):
     key = {
         "newest": lambda each: (each.at, each.seq),
         "oldest": lambda each: (each.at, each.seq),
-        "slowest": lambda each: (each.elapsed_us, each.at, each.seq),
+        "slowest": lambda each: (getattr(each, "elapsed_us", 0), each.at, each.seq),
     }.get(sort, lambda each: (getattr(each, sort), each.at, each.seq))
     ordered = sorted(
-        records(place.audit_log, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest")
+        entries(place.audit_log, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest")
     )
     assert [one for page in pages for one in page] == [record.id for record in ordered]
     assert len(pages) > 3
@@ -318,6 +337,53 @@ async def test_paging_shows_each_decision_once(console, place, sort, wanted):
 def _leads(page, rel):
     found = re.search(rf'<a rel="{rel}" href="([^"]+)"', page)
     return found[1].replace("&amp;", "&") if found else None
+
+
+@pytest.mark.parametrize("wanted", [{}, {"action": "drop", "sort": "origin"}], ids=str)
+async def test_csv_has_all_rows_of_the_filter(console, place, monkeypatch, wanted):
+    """Of a file that is read in pieces, no row is missing and none occurs twice."""
+    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_PIECE", 70)
+    answer = await console.get("/decisions.csv", params=wanted)
+    rows = [*csv.DictReader(io.StringIO(answer.text))]
+    filters = {name: value for name, value in wanted.items() if name != "sort"}
+    found = [entry.id for entry in entries(place.audit_log, Filter(**filters))]
+
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert (
+        answer.headers["content-disposition"] == 'attachment; filename="robots_guard-decisions.csv"'
+    )
+    assert sorted(row["id"] for row in rows) == sorted(found)
+    assert len(found) > 100
+    assert rows[0]["agent"] == "mybot"
+    assert rows[0]["job"] == "shop-2027-01"
+
+
+async def test_csv_is_bounded(console, monkeypatch):
+    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_ROWS", 120)
+    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_PIECE", 50)
+    answer = await console.get("/decisions.csv")
+
+    assert len(answer.text.splitlines()) == 121
+
+
+async def test_url_in_another_spelling_finds_its_decisions(console):
+    asked = "http://SHOP.example:80/"
+    page = await read(console, "/decisions", url="HTTPS://SHOP.example:443/%70rivate/diary?day=1#x")
+    other = unescape(await read(console, "/decisions", url=asked))
+
+    assert ids(page) == ["dropped"]
+    assert f"No decision matches url <code>{asked}</code>." in other
+    assert f'value="{asked}"' in other
+
+
+async def test_empty_result_says_what_was_searched(console):
+    page = unescape(await read(console, "/decisions", agent="nobody", since="1h"))
+
+    assert "No decision matches since <code>1h</code>, agent <code>nobody</code>." in page
+    assert re.search(
+        r"Searched: \d+ decisions from 2027-01-14 12:00:00 to 2027-01-15 07:59:50 UTC, \d+ of them passes",
+        page,
+    )
 
 
 async def test_all_file_formats_form_one_list(place, tmp_path):
@@ -339,7 +405,7 @@ async def test_all_file_formats_form_one_list(place, tmp_path):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/decisions?since=yesterday", "is not a time"),
+        ("/decisions?since=someday", "is not a time"),
         ("/decisions?until=9999999999d", "is not a time"),
         ("/decisions?action=explode", "is not known"),
         ("/decisions?reason=%00", "is not known"),
@@ -355,6 +421,10 @@ async def test_all_file_formats_form_one_list(place, tmp_path):
         ("/?period=forever", "is not known"),
         ("/origin?name=", "is not an absolute URL: begin with"),
         ("/try?url=https://a.test/&dialect=klingon", "klingon"),
+        ("/try?url=https://a.test/&purposes=world-domination", "is not a use"),
+        ("/decisions?url=https://", "give a URL such as https://example.com/page"),
+        ("/decisions?url=ftp://a.test/", "give a URL such as https://example.com/page"),
+        ("/decisions?url=a.test/x", "begin with http:// or https://"),
         (f"/try?url=https://a.test/{'x' * 20_000}", "longer than"),
         ("/try?url=zz", "is not an absolute URL: begin with http:// or https://"),
         ("/try?url=htp://a.test/", "is not an absolute URL: begin with http:// or https://"),
@@ -438,8 +508,12 @@ async def test_decision_shows_marked_file_and_replay(console):
     assert re.findall(r'<th scope="row">(\d+)</th>', page) == [
         str(number) for number in range(1, 12)
     ]
-    assert "The same verdict" in page
-    assert "https://shop.example/private/diary?day=1" in page
+    assert "The same verdict under the same document and the settings of its writer." in page
+    assert (
+        '<h1 class="sentence">mybot was not allowed to fetch https://shop.example/private/diary?day=1'
+        " at 07:59:50 UTC on 2027-01-15: line 3 of its robots.txt, fetched at 07:54:50 UTC on 2027-01-15,"
+        " says Disallow: /private/.</h1>"
+    ) in page
 
 
 async def test_decision_without_document_says_so(place, console, tmp_path):
@@ -456,7 +530,7 @@ async def test_decision_without_document_says_so(place, console, tmp_path):
         page = await read(browser, "/decisions/busy")
 
     assert "There was no robots.txt to judge by: it could not be fetched." in page
-    assert "<b>The same verdict</b> under the recorded failure" in page
+    assert "The same verdict under the recorded failure" in page
     assert "the same document" not in page
     assert "under the same document" in await read(console, "/decisions/dropped")
 
@@ -490,14 +564,50 @@ async def test_fetch_failure_is_shown_once(place, tmp_path):
     assert "<dt>Trouble</dt><dd>status 503, 1 try since" in page
 
 
-async def test_deferral_links_to_the_later_decision(console):
+async def test_decisions_on_a_deferred_request_are_listed_in_order(console):
     first, last = (
         await read(console, "/decisions/put-off"),
         await read(console, "/decisions/let-go"),
     )
 
-    assert '<li>later <a href="/decisions/let-go">' in first
-    assert '<li>first deferred by <a href="/decisions/put-off">' in last
+    assert "<b>2027-01-15 07:59:00</b>" in first
+    assert '<a href="/decisions/let-go">2027-01-15 07:59:10</a>' in first
+    assert "ended the deferral" in first
+    assert '<a href="/decisions/put-off">2027-01-15 07:59:00</a>' in last
+    assert "began the deferral" in last
+
+
+async def test_replay_of_a_deferral_says_what_is_confirmed(console):
+    page = unescape(await read(console, "/decisions/put-off"))
+
+    assert "it is confirmed that the request is allowed, and that it must keep 5 s" in page
+    assert "Whether it was this request's turn cannot be judged again" in page
+    assert "Not covered" not in page
+    assert "The same verdict" not in page
+
+
+async def test_decision_leads_to_its_fetch_and_the_archived_response(console, place):
+    page = await read(console, "/decisions/dropped")
+    address = re.search(r'href="(/fetches/[^"]+)"', page)[1]
+    fetched = await read(console, address)
+    archived = await console.get(f"{address}/response.warc.gz")
+    (response,) = ArchiveIterator(io.BytesIO(archived.content))
+
+    assert (
+        "https://shop.example/robots.txt was fetched on 15 January 2027 at 07:54:49 UTC" in fetched
+    )
+    assert "<dt>Took</dt><dd>3.0 s</dd>" in fetched
+    assert "<td>Disallow: /private/</td>" in fetched
+    assert response.rec_headers.get_header("WARC-Record-ID") in unescape(fetched)
+    assert archived.headers["content-disposition"].startswith('attachment; filename="response-')
+
+
+async def test_failed_fetch_is_linked(console):
+    page = await read(console, "/decisions/down")
+    failed = await read(console, re.search(r'href="(/fetches/[^"]+)"', page)[1])
+
+    assert "it failed (dns)" in failed
+    assert "The response was not archived" in failed
 
 
 async def test_decision_under_override_names_the_owner(console):
@@ -507,7 +617,7 @@ async def test_decision_under_override_names_the_owner(console):
         "shop-2026",
         "jane@crawler.example",
         "contract of 12 May",
-        "2027-01-16 08:00:00",
+        "It expires on 16 January 2027 at 08:00:00 UTC",
         "is not replayed",
     ):
         assert text in page
@@ -520,7 +630,7 @@ async def test_missing_document_is_reported(place):
         page = await read(browser, "/decisions/dropped")
 
     assert "No store keeps documents" in page
-    assert "Not replayed" in page
+    assert "This decision cannot be judged again: the document" in page
 
 
 async def test_repeats_are_shown_with_their_decision(place, tmp_path):
@@ -676,6 +786,18 @@ async def test_try_a_url(console, url, agent, action, says):
 
     assert re.search(rf'<h2 class="verdict {action}">', page)
     assert says in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "action"),
+    [({}, "drop"), ({"purposes": ""}, "pass"), ({"purposes": "ai-train"}, "pass")],
+    ids=["recorded", "none", "other"],
+)
+async def test_try_judges_for_the_purposes_of_the_integrations(console, asked, action):
+    """Without an entry in the form, they are those that the last crawl recorded."""
+    page = await read(console, "/try", url="https://reserved.example/x", **asked)
+
+    assert re.search(rf'<h2 class="verdict {action}">', page)
 
 
 async def test_try_without_stored_policy_fetches_nothing(console, place):

@@ -32,6 +32,10 @@ from robots_guard.rep.paths import matching
 from robots_guard.rep.signals.statement import RAW_CAP, Place, Statement
 from robots_guard.rep.signals.tdmrep import RESERVATION
 
+#: A caveat of a decision to wait for a turn.
+TURN_NOT_COMPARED = (
+    "the request passed but had to wait for its turn: the delay is compared, the turn is not"
+)
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
 
 
@@ -346,9 +350,7 @@ def _caveats(judgement: Judgement) -> list[str]:
             "queries were not recorded as sent: a rule that matches them cannot be replayed"
         )
     if meaning_of(record.reason).replay is Comparison.DELAY:
-        caveats.append(
-            "the request passed but had to wait for its turn: the delay is compared, the turn is not"
-        )
+        caveats.append(TURN_NOT_COMPARED)
     if any(len(item.raw) >= RAW_CAP for item in record.evidence or []):
         caveats.append("a recorded statement is truncated: the rest of it cannot be replayed")
     return caveats + _caveats_of_override(judgement)

@@ -5,21 +5,20 @@ Invariant: only what was recorded or stored is shown; if something is no longer 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from robots_guard.audit.read.replay import Judgement, Replayed, replay
-from robots_guard.audit.read.search import Search, record_of_row
-from robots_guard.audit.record import AnyRecord, Record, Repeats, Start
-from robots_guard.audit.schema import COLUMNS
+from robots_guard.audit.read.replay import TURN_NOT_COMPARED, Judgement, Replayed, replay
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.console.listing import Listing, listing
+from robots_guard.console.pages.fetch import fetch_of_document, fetch_of_failure
+from robots_guard.console.pages.records import find_records
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
-from robots_guard.core.reasons import Reason
+from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.errors import SettingsError, StoreError
 
-LATER = 20  # later decisions on the same request that are shown
-MOST = 1000  # distinct times of the records that are read for one case
-_NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
+MOST = 20  # decisions on one request that are shown
 
 
 class Case(NamedTuple):
@@ -27,9 +26,21 @@ class Case(NamedTuple):
 
     record: Record
     start: Start | None  # of the record's writer
-    earlier: Record | None  # the decision that first deferred the same request
-    later: list[Record]  # decisions on the same request, after this one deferred it
+    story: list[Record]  # the decisions on the same request, in order, if it was deferred
     repeats: int  # similar decisions that were only counted
+    fetched: Fetch | None  # of the document
+    failed: Fetch | None  # that gave no document
+
+    @property
+    def has_lost_beginning(self) -> bool:
+        """Whether the decision that first deferred the request is no longer in the audit log."""
+        first = self.record.defers
+        return first is not None and all(each.id != first for each in self.story)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the request is still deferred where the audit log ends."""
+        return bool(self.story) and self.story[-1].action == "defer"
 
 
 class CaseDetails(NamedTuple):
@@ -40,6 +51,31 @@ class CaseDetails(NamedTuple):
     no_document: str
     replayed: Replayed | None
     no_replay: str
+
+    @property
+    def agreement(self) -> str:
+        """What the replay confirms, as text, if it has no differences."""
+        record = self.case.record
+        settings = "the settings of its writer"
+        if meaning_of(record.reason).replay is not Comparison.DELAY:
+            return f"The same verdict {self.basis} and {settings}."
+        asked = ""
+        if record.delay is not None:
+            asked = f", and that it must keep {record.delay:g} s between two requests"
+        return (
+            f"Judged again {self.basis} and {settings}: it is confirmed that the request is allowed{asked}."
+            " Whether it was this request's turn cannot be judged again: that depended on the other"
+            " requests at the time."
+        )
+
+    @property
+    def caveats(self) -> list[str]:
+        """What the replay does not cover, except what `agreement` says."""
+        if self.replayed is None:
+            return []
+        if meaning_of(self.case.record.reason).replay is Comparison.DELAY:
+            return [each for each in self.replayed.caveats if each != TURN_NOT_COMPARED]
+        return self.replayed.caveats
 
     @property
     def basis(self) -> str:
@@ -62,36 +98,31 @@ def case_of(search: Search, identity: str) -> Case | None:
     )
     if record is None:
         return None
-    earlier = (
-        find_records(search, "id = ? AND kind = 'decision'", [record.defers])
-        if record.defers
-        else []
-    )
-    later = [each for each in found if isinstance(each, Record) and each.defers == identity]
+    related = found
+    if record.defers:
+        related = find_records(search, "(id = ? OR defers = ?)", [record.defers, record.defers])
     starts = find_records(search, "kind = 'start' AND writer = ?", [record.writer])
     return Case(
         record=record,
         start=next((each for each in starts if isinstance(each, Start)), None),
-        earlier=next((each for each in earlier if isinstance(each, Record)), None),
-        later=later[:LATER],
+        story=_story(record, related),
         repeats=sum(
             each.count for each in found if isinstance(each, Repeats) and each.id == identity
         ),
+        fetched=fetch_of_document(search, record),
+        failed=fetch_of_failure(search, record),
     )
 
 
-def find_records(search: Search, condition: str, values: list[Any]) -> list[AnyRecord]:
-    """Return the first matching records. Their times are found first, which reads little; then the records."""
-    sql = f'SELECT DISTINCT "at" FROM records WHERE {condition} ORDER BY 1 LIMIT {MOST}'
-    moments = [at for (at,) in search.rows(sql, values)]
-    if not moments:
+def _story(record: Record, related: list[AnyRecord]) -> list[Record]:
+    """Return the decisions on the request of a record; none if there is no other one."""
+    decisions = [each for each in related if isinstance(each, Record)]
+    if len(decisions) < 2 and not record.defers:
         return []
-    among = (
-        f'"at" IN ({", ".join("?" for _ in moments)}) AND {condition} ORDER BY "at", writer, seq'
-    )
-    rows = search.rows(f"SELECT {_NAMES} FROM records WHERE {among}", [*moments, *values])
-    read = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
-    return [entry for entry in read if entry is not None]
+    first, *others = decisions[:MOST]
+    if len(decisions) <= MOST:
+        return [first, *others]
+    return [first, *decisions[1 - MOST :]]
 
 
 def details_of(case: Case, sources: Sources) -> CaseDetails:

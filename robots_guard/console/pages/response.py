@@ -7,7 +7,7 @@ from typing import NamedTuple
 from robots_guard.audit.read.replay import Judgement, Replayed, replay
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, SignalsRecord, Start
-from robots_guard.console.pages.decision import find_records
+from robots_guard.console.pages.records import find_records
 from robots_guard.errors import SettingsError
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
+from robots_guard.audit.read.search import Search
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.pages.origins import StoredPolicy, look_up
 from robots_guard.console.sources import Sources
 from robots_guard.core import check
+from robots_guard.core.component import Component
 from robots_guard.core.explanation import Explanation, explain
+from robots_guard.core.signal_settings import uses_in
 from robots_guard.core.verdict import Question, Verdict, needs_no_policy
 from robots_guard.rep.dialect import dialect
 
@@ -29,8 +34,23 @@ class TryResult(NamedTuple):
     listing: Listing | None = None
 
 
-def try_url(sources: Sources, url: str, agent: str, dialect_name: str) -> TryResult:
-    """Judge a URL. Raises SettingsError for an unknown dialect."""
+def recorded_purposes(search: Search) -> str:
+    """Return the purposes that the crawler or proxy declared which started last; empty if it declared none."""
+    components = [Component.SCRAPY.value, Component.PROXY.value]
+    found = search.rows(
+        "SELECT settings->>'$.purposes' FROM records WHERE kind = 'start' AND component IN (?, ?)"
+        ' ORDER BY "at" DESC LIMIT 1',
+        components,
+    )
+    return next((purposes for (purposes,) in found if purposes), "")
+
+
+def try_url(
+    sources: Sources, url: str, agent: str, dialect_name: str, purposes: str = ""
+) -> TryResult:
+    """Judge a URL for a crawler with these purposes, separated by commas. Raises SettingsError for an unknown dialect
+    or purpose."""
+    uses_in("purposes", purposes)
     read = check.read_url(url)
     if isinstance(read, Verdict):
         return TryResult(url, agent, read)
@@ -38,6 +58,7 @@ def try_url(sources: Sources, url: str, agent: str, dialect_name: str) -> TryRes
     (it,) = look_up(sources, origin)
     if dialect_name:
         it = it.in_dialect(dialect(dialect_name))
+    it = it._replace(terms=msgspec.structs.replace(it.terms, purposes=purposes))
     question = Question(origin=origin, target=target, agent=agent)
     if it.view is None:
         return TryResult(url, agent, needs_no_policy(question, it.terms), it)

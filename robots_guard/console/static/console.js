@@ -32,9 +32,11 @@ function keepUpToDate(live) {
 
 document.querySelectorAll("[data-live]").forEach(keepUpToDate);
 
-// Leave empty fields of a form out of the address.
+// Leave empty fields of a form out of the address, unless an empty value has a meaning.
 document.querySelectorAll("form.filter").forEach((form) =>
   form.addEventListener("formdata", (event) => {
-    for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name);
+    for (const [name, value] of [...event.formData]) {
+      if (!value && !("keep" in form.elements[name].dataset)) event.formData.delete(name);
+    }
   })
 );
