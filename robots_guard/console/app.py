@@ -5,6 +5,7 @@
     /decisions          all decisions, filtered and sorted
     /decisions.csv      the same list as comma-separated values
     /decisions/ID       one decision with its robots.txt and its replay
+    /decisions/ID/evidence.zip              all that is needed to check it elsewhere
     /fetches/WRITER/SEQ one fetch of a robots.txt
     /fetches/WRITER/SEQ/response.warc.gz    its response, as it was archived
     /origins            the origins in the store
@@ -19,6 +20,8 @@ Invariant: pages are rendered on the server and complete without a script. Readi
 from __future__ import annotations
 
 import contextlib
+import io
+import string
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -88,13 +91,14 @@ from robots_guard.console.query import (
     since,
 )
 from robots_guard.console.snapshots import NoSnapshot, Snapshots
-from robots_guard.console.sources import Refresh, Sources
+from robots_guard.console.sources import Refresh, Sources, WriteEvidence
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
 from robots_guard.rep.dialect import DIALECTS
 
 LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
 LONGEST_URL = 16_384  # characters of a URL to try
+_SAFE = frozenset(string.ascii_letters + string.digits + "-")  # in the name of a download
 
 # How the period before is called.
 PRECEDING = {
@@ -120,22 +124,29 @@ def app(
     token: str = "",
     read_only: bool = False,
     refresh: Refresh | None = None,
+    evidence: WriteEvidence | None = None,
 ) -> AccessControl:
     """Return the console as an ASGI application; the caller closes it.
 
     `hosts` are the Host values that it answers to, such as ``{"127.0.0.1:8099", "localhost:8099"}``. With `read_only`
     nothing can be changed and no token is needed: the integration in front decides which clients may read. Otherwise
-    `token` is required, and `refresh`, if given, fetches an origin's robots.txt. Raises SettingsError if a required
-    token is missing.
+    `token` is required, and `refresh`, if given, fetches an origin's robots.txt. `evidence`, if given, writes what the
+    page of a decision offers to download. Raises SettingsError if a required token is missing.
     """
     if not read_only and not token:
         raise SettingsError("the console has no token: give a token, or read_only=True")
-    console = Console(sources, read_only=read_only, refresh=None if read_only else refresh)
+    console = Console(
+        sources,
+        read_only=read_only,
+        refresh=None if read_only else refresh,
+        evidence=evidence,
+    )
     routes = [
         Route("/", console.overview),
         Route("/overview.json", console.live),
         Route("/decisions", console.decisions),
         Route("/decisions.csv", console.decisions_csv),
+        Route("/decisions/{identity:path}/evidence.zip", console.evidence),
         Route("/decisions/{identity:path}", console.decision),
         Route("/fetches/{writer:path}/{seq:int}/response.warc.gz", console.fetch_response),
         Route("/fetches/{writer:path}/{seq:int}", console.fetch),
@@ -159,8 +170,16 @@ def app(
 class Console:
     """The handlers of all pages."""
 
-    def __init__(self, sources: Sources, *, read_only: bool, refresh: Refresh | None) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        read_only: bool,
+        refresh: Refresh | None,
+        evidence: WriteEvidence | None,
+    ) -> None:
         self._sources = sources
+        self._evidence = evidence
         self._read_only = read_only
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
@@ -277,13 +296,23 @@ class Console:
             "raw": msgspec.json.format(case.record.line_of_json(), indent=2).decode(),
             "sentence": sentence_of(case.record),
             "address": str(request.url.replace(query=None, fragment=None)),
-            "can_bundle": False,
+            "can_bundle": self._evidence is not None,
         }
         if isinstance(case, ResponseCase):
             about = response_details_of(case, self._sources.clocks.now())
             return self._page(request, "response.html", "decisions", details=about, **shown)
         details = details_of(case, self._sources)
         return self._page(request, "decision.html", "decisions", details=details, **shown)
+
+    def evidence(self, request: Request) -> Response:
+        """Send the evidence of a decision."""
+        if self._evidence is None:
+            raise HTTPException(404, "This console does not write evidence.")
+        identity, target = request.path_params["identity"], io.BytesIO()
+        self._evidence(target, identity)
+        letters = "".join(each for each in identity if each in _SAFE)[:64]
+        name = f"robots-guard-bundle-{letters or 'decision'}.zip"
+        return Response(target.getvalue(), media_type="application/zip", headers=_as_file(name))
 
     def fetch(self, request: Request) -> Response:
         """Show one fetch of a robots.txt."""

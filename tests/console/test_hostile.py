@@ -160,13 +160,24 @@ async def test_archive_outside_the_audit_log_is_not_read(planted):
 
 
 async def test_id_cannot_add_a_header_field(planted):
-    """The names of downloads contain nothing of a record."""
-    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
-        for path in ("/decisions.csv?url=evil.example", f"/decisions/{quote(HEADER_ID, safe='')}"):
-            answer = await browser.get(path)
-            assert answer.status_code == 200
-            assert "set-cookie" not in answer.headers
-            assert "evil" not in answer.headers.get("content-disposition", "")
+    """The name of a download has letters, digits and hyphens of the id only."""
+    asked = []
+
+    def evidence(target, identity):
+        asked.append(identity)
+        target.write(b"PK")
+
+    made = app(planted.sources, hosts=[HOST], token=TOKEN, evidence=evidence)
+    async with let_in(made) as browser:
+        page = await browser.get(f"/decisions/{quote(HEADER_ID, safe='')}")
+        (address,) = re.findall(r'href="([^"]+evidence.zip)"', page.text)
+        answer = await browser.get(address)
+
+    assert asked == [HEADER_ID]
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-disposition"] == (
+        'attachment; filename="robots-guard-bundle-xfilenameevilexeSet-Cookieowned1y.zip"'
+    )
 
 
 async def test_unreadable_lines_are_reported(planted):
