@@ -53,6 +53,15 @@ def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
     return None
 
 
+def open_existing(url: str) -> SharedStore | None:
+    """Open the store that a URL names, as `open_store` does, but create none: raises SettingsError
+    for a file that is missing."""
+    path = None if _SERVERS.match(url) else _path(url)
+    if path is not None and not path.exists():
+        return look_at(url)  # raises it
+    return open_store(url)
+
+
 def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:
     try:
         from robots_guard.stores.servers import open_redis

@@ -562,6 +562,7 @@ def test_purge_needs_the_named_audit_log_to_exist(here, net, tmp_path, variables
 def test_purge_without_any_audit_log(here, variables, tmp_path):
     variables.delenv("ROBOTS_GUARD_AUDIT_LOG")
     variables.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    SqliteStore(tmp_path / "policies.sqlite").close()
 
     assert here("policy", "purge") == (
         0,

@@ -44,7 +44,7 @@ from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.lines import clean
 from robots_guard.settings import CLOCKS, default_audit_log, default_store
-from robots_guard.stores import look_at, open_store
+from robots_guard.stores import look_at, open_existing, open_store
 
 AT_ONCE = 64  # origins fetched concurrently
 WINDOW = 16 * AT_ONCE  # policies that wait for one before them in the list
@@ -108,15 +108,6 @@ def opened(
         yield policies
     finally:
         policies.close()
-
-
-def open_existing(url: str) -> SharedStore | None:
-    """Open the store for writing. Raises SettingsError if it does not exist: what removes something
-    from a store does not create one."""
-    existing = look_at(url)
-    if existing is not None:
-        existing.close()
-    return open_store(url)
 
 
 # -- showing --------------------------------------------------------------------------------------------------
