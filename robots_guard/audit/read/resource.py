@@ -56,15 +56,15 @@ class Spellings(NamedTuple):
     def condition(self) -> tuple[str, list[str]]:
         """An SQL condition on `url`, and its values.
 
-        A URL without escapes, dot segments and empty query is its own normal form, unless that has
-        escapes: comparing it is faster than matching it.
+        Every other spelling of a form without escapes is longer than the form, so that most URLs
+        need not be matched.
         """
         matches = "regexp_full_match(url, ?)"
         if any("%" in form or len(form) > _BEFORE_CUT for form in self.forms):
             return matches, [self.pattern]
         same = f"url IN ({', '.join('?' for _ in self.forms)})"
-        is_odd = "contains(url, '%') OR contains(url, '/.') OR ends_with(url, '?')"
-        return f"({same} OR (({is_odd}) AND {matches}))", [*self.forms, self.pattern]
+        is_longer = f"strlen(url) > {min(map(len, self.forms))}"
+        return f"({same} OR ({is_longer} AND {matches}))", [*self.forms, self.pattern]
 
 
 class Resource(NamedTuple):

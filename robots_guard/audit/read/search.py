@@ -145,9 +145,13 @@ class Search:
     def condition(self) -> tuple[str, list[Any]]:
         """The filter as an SQL condition and its values, as `conditions` gives it, with the records
         of writers that drop queries."""
+        return self.condition_of(self.wanted)
+
+    def condition_of(self, wanted: Filter) -> tuple[str, list[Any]]:
+        """The same for another filter with the same URL."""
         if self._dropping is None:
             self._dropping = self._find_dropping()
-        return conditions(self.wanted, self._dropping)
+        return conditions(wanted, self._dropping)
 
     @property
     def files(self) -> list[Segment]:

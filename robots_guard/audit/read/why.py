@@ -221,7 +221,7 @@ class _Question:
         names = [*_GROUPED, "would", "relaxed"]
         columns = ", ".join(f'"{name}"' for name in names)
         where, values = self._search.condition
-        narrow, moments = self._moments(where, values)
+        narrow, moments = self._moments()
         rows = self._search.rows(
             f'SELECT {columns}, CAST(sum(coalesce(sampled, 1)) AS BIGINT), min("at"), max("at"),'
             f' max_by(id, "at") FROM records WHERE {narrow} AND {where} GROUP BY ALL ORDER BY max("at") DESC',
@@ -239,10 +239,12 @@ class _Question:
             found.append(Group(**fields | texts))
         return found
 
-    def _moments(self, where: str, values: list[Any]) -> tuple[str, list[Any]]:
-        """A condition on the times of the records that meet a condition. The records are ordered by
-        time, so that DuckDB skips the others."""
+    def _moments(self) -> tuple[str, list[Any]]:
+        """A condition on the times of the records of the URL, which are found by two columns. The
+        records are ordered by time, so that DuckDB skips the others."""
         if self._moments_known is None:
+            place = msgspec.structs.replace(self._wanted, kind=None, agent=None)
+            where, values = self._search.condition_of(place)
             sql = f'SELECT DISTINCT "at" FROM records WHERE {where} ORDER BY 1 LIMIT {MOST + 1}'
             self._moments_known = [at for (at,) in self._search.rows(sql, values)]
         found = self._moments_known
@@ -288,7 +290,7 @@ class _Question:
         if not counts:
             return 0
         where, values = self._search.condition
-        narrow, moments = self._moments(where, values)
+        narrow, moments = self._moments()
         own = self._search.rows(
             f"SELECT DISTINCT id FROM records WHERE {narrow} AND {where} AND id IN"
             f" ({', '.join('?' for _ in counts)})",
