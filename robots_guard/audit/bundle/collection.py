@@ -34,7 +34,7 @@ from robots_guard.audit.record import AnyRecord, Fetch, Record, moment
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.segments import WARC, day_of, why_not_plain
 from robots_guard.core.codec import EMPTY
-from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 
 MOST_RECORDS = 20_000  # selected
@@ -109,12 +109,13 @@ def _passes(search: Search, wanted: Filter) -> Iterator[AnyRecord]:
     """The records that count the passes of the same crawlers on the same site."""
     if wanted.action not in (None, "pass") or wanted.reason or wanted.rule or wanted.override:
         return
-    url = getattr(wanted, "url", None)
-    origin = str(split_url(url)[0]) if url else wanted.origin
-    same = {
-        name: getattr(wanted, name)
-        for name in ("since", "until", "agent", "component", "job", "writer")
-    }
+    names = {"since", "until", "agent", "component", "job", "writer", "host"}
+    same = {name: getattr(wanted, name) for name in names & set(Filter.__struct_fields__)}
+    url, origin = getattr(wanted, "url", None) or getattr(wanted, "url_prefix", None), wanted.origin
+    try:
+        origin = str(split_url(url)[0]) if url else origin
+    except (NotGoverned, MalformedURL):  # a URL without a scheme is of two origins
+        return
     condition, values = conditions(Filter(kind=None, origin=origin, **same))
     yield from _records(search, f"kind = 'passes' AND {condition}", values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,7 @@ def selection_problems(parts: Parts, index: BasisIndex) -> Iterator[str]:
     related = _related(parts)
     for record in index.decisions.values():
         is_selected = record.id in selection.ids or (
-            bool(selection.where) and is_selected_by(wanted, record)
+            bool(selection.where) and _may_be_selected(wanted, record)
         )
         if not is_selected and record.id not in related:
             yield f"{record.id} was not selected"
@@ -35,6 +36,21 @@ def is_selected_by(wanted: Filter, entry: AnyRecord) -> bool:
         is_kind = isinstance(entry, Record | SignalsRecord | Repeats)
         return is_kind and msgspec.structs.replace(wanted, kind=None).admits(entry)
     return wanted.admits(entry)
+
+
+def _may_be_selected(wanted: Filter, record: Record | SignalsRecord) -> bool:
+    """Whether a filter selects a record. Values in queries are redacted or hashed, in the selection
+    and in the record, so that only the rest of a URL can be compared."""
+    if is_selected_by(wanted, record):
+        return True
+    url = getattr(wanted, "url", None)
+    if url is None:
+        return False
+    changes: dict[str, Any] = {"url": url.partition("?")[0]}
+    return is_selected_by(
+        msgspec.structs.replace(wanted, **changes),
+        msgspec.structs.replace(record, url=record.url.partition("?")[0]),
+    )
 
 
 def related_ids(entry: AnyRecord) -> set[str]:

@@ -22,7 +22,10 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.derivation import completeness_of, derived_files
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.record import moment
+from robots_guard.audit.record import moment, shown_url
+
+_SECRET = frozenset(("key",))  # that with which values in queries are hashed
+_URLS = frozenset(("url", "url_prefix"))
 
 
 class BundleSummary(NamedTuple):
@@ -65,14 +68,13 @@ def files_for(wanted: Filter, ids: Sequence[str]) -> Filter | None:
 
 
 def selection_of(wanted: Filter | None, ids: Sequence[str], now: float) -> BundleSelection:
-    """The selection of these ids, or by this filter."""
+    """The selection of these ids, or by this filter, without its secrets: the bundle shows it."""
     if ids:
         return BundleSelection(ids=sorted(set(ids)))
-    where = {
-        name: value
-        for name, value in msgspec.structs.asdict(wanted or Filter()).items()
-        if value is not None
-    }
+    values = msgspec.structs.asdict(wanted or Filter())
+    where = {name: value for name, value in values.items() if value and name not in _SECRET}
+    for name in _URLS & where.keys():
+        where[name] = shown_url(where[name])
     if "since" in where:
         where.setdefault("until", moment(now) or "")
     return BundleSelection(where=where)

@@ -52,8 +52,9 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, verify_bundle
-from robots_guard.audit.bundle.writer import all_files
+from robots_guard.audit.bundle.writer import all_files, selection_of
 from robots_guard.audit.compaction import compact
+from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.record import (
     Checkpoint,
     Fetch,
@@ -493,6 +494,20 @@ def test_a_period_accounts_for_all_its_lines(sample):
     assert (run.first, run.missing) == (1, 0)
     (log_file,) = sample.log.directory.glob("*.jsonl")
     assert run.lines == len(log_file.read_bytes().splitlines())
+
+
+class FilterWithSecrets(Filter, frozen=True, kw_only=True):
+    """A filter that has the audit log's key, and a URL as a user gives it."""
+
+    url: str | None = None
+    key: str = ""
+
+
+def test_the_selection_shows_no_secret():
+    wanted = FilterWithSecrets(url="https://u:p@a.test/x?token=abcdef", key="00ff")
+    selection = selection_of(wanted, (), 0.0)
+
+    assert selection.where == {"kind": "decision", "url": "https://a.test/x?token=REDACTED"}
 
 
 def test_a_period_without_a_decision_says_so(sample):
