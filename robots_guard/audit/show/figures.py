@@ -350,6 +350,11 @@ def step_of(first: datetime | None, last: datetime | None) -> int:
     return next((step for step in _STEPS if seconds / step <= BARS), int(seconds / BARS) + 1)
 
 
+def bar_of(at: datetime, step: timedelta) -> datetime:
+    """Return when the bar begins that a time is in."""
+    return at - (at - _EPOCH) % step
+
+
 def bars_of(
     by_time: Mapping[datetime | None, Mapping[str, int]],
     first: datetime | None,
@@ -359,7 +364,7 @@ def bars_of(
     """Return a bar for each step of the period, including empty ones; none without a decision."""
     if first is None or last is None or not by_time:
         return []
-    begins = first - (first - _EPOCH) % step
+    begins = bar_of(first, step)
     found = []
     for number in range((last - begins) // step + 1):
         at = begins + number * step

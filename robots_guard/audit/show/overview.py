@@ -7,6 +7,7 @@ has them counted by what they have in common, which is far smaller.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.chart import ChartBar
 from robots_guard.audit.show.figures import (
+    ACTIONS,
     PLAIN,
     Counts,
     Decisions,
     Timeline,
+    bar_of,
     bars_of,
     counted_records,
     counts_of,
@@ -26,6 +29,7 @@ from robots_guard.audit.show.figures import (
 )
 from robots_guard.audit.show.news import News, news_of
 
+HOUR = 3600  # seconds
 CRAWLERS = 8  # agents and jobs that are shown
 
 _GROUPED = """
@@ -70,9 +74,24 @@ class Overview(NamedTuple):
 
 
 def timeline_of(search: Search, wanted: Filter) -> Timeline:
-    """Return the decisions that a filter selects over time, from the first to the last."""
-    decisions = Decisions(search, wanted)
-    return decisions.timeline(*decisions.period())
+    """Return the decisions that a filter selects over time, from the first to the last, with one
+    query. A bar is at least an hour."""
+    rows = Decisions(search, wanted).rows(
+        f"SELECT time_bucket(to_seconds({HOUR}), time, TIMESTAMP '1970-01-01') AS hour, action,"
+        " reason, sum(n) FROM counted WHERE kind <> 'fail-open' GROUP BY ALL"
+    )
+    hours = [hour for hour, *_ in rows if hour]
+    first, last = min(hours, default=None), max(hours, default=None)
+    step = timedelta(seconds=max(HOUR, step_of(first, last)))
+    reasons, totals = Counter[tuple[str, str]](), dict.fromkeys(ACTIONS, 0)
+    by_time: dict[datetime | None, Counter[str]] = {}
+    for hour, action, reason, number in rows:
+        begins = hour and bar_of(hour, step)
+        by_time.setdefault(begins, Counter())[action] += int(number)
+        totals[action] = totals.get(action, 0) + int(number)
+        reasons[action, reason] += int(number)
+    most_common = [(*each, number) for each, number in reasons.most_common()]
+    return Timeline(totals, most_common, bars_of(by_time, first, last, step))
 
 
 class _PeriodDecisions(Decisions):
@@ -127,13 +146,13 @@ def _count(search: Search, before: str | None, since: str | None, step: int) -> 
     search.execute(f"CREATE OR REPLACE TEMP TABLE {_TABLE} AS {sql}", [since or "", *values])
 
 
-def _counts(search: Search, which: str, more: str = "true", *values: Any) -> Counts:
-    rows = search.rows(
-        f"SELECT action, sum(n), bool_or(plain) FROM {_TABLE}"
-        f" WHERE timed AND NOT opened AND {which} AND {more} GROUP BY 1",
-        [*values],
+def _counts(search: Search, which: str) -> Counts:
+    return counts_of(
+        search.rows(
+            f"SELECT action, sum(n), bool_or(plain) FROM {_TABLE}"
+            f" WHERE timed AND NOT opened AND {which} GROUP BY 1"
+        )
     )
-    return counts_of(rows)
 
 
 def _timeline(search: Search, first: datetime | None, last: datetime | None, step: int) -> Timeline:
@@ -153,29 +172,35 @@ def _crawlers(
     search: Search, column: str, bars: list[ChartBar], *, is_compared: bool
 ) -> list[Crawler]:
     """Return the agents or the jobs with the most requests."""
-    names = search.rows(
+    ranked = search.rows(
         f"SELECT {column} FROM {_NOW} AND coalesce({column}, '') <> ''"
         f" GROUP BY 1 ORDER BY sum(n) DESC, 1 LIMIT {CRAWLERS}"
     )
-    found = []
-    for (name,) in names:
-        same = f"{column} = ?"
-        before = _counts(search, "NOT now", same, name) if is_compared else None
-        found.append(
-            Crawler(
-                name, _counts(search, "now", same, name), before, _dropped(search, same, name, bars)
-            )
+    names = [name for (name,) in ranked]
+    among = f"{column} IN (SELECT unnest(?))"
+    counts: dict[tuple[str, bool], list[tuple[Any, ...]]] = {}
+    for name, is_now, *row in search.rows(
+        f"SELECT {column}, now, action, sum(n), bool_or(plain) FROM {_TABLE}"
+        f" WHERE timed AND NOT opened AND {among} GROUP BY ALL",
+        [names],
+    ):
+        counts.setdefault((name, is_now), []).append(tuple(row))
+    dropped: dict[str, dict[datetime, int]] = {name: {} for name in names}
+    for name, begins, number in search.rows(
+        f"SELECT {column}, bucket, sum(n) FROM {_NOW} AND action = 'drop' AND {among} GROUP BY ALL",
+        [names],
+    ):
+        if begins is not None:
+            dropped[name][begins.replace(tzinfo=UTC)] = int(number)
+    return [
+        Crawler(
+            name=name,
+            now=counts_of(counts.get((name, True), [])),
+            before=counts_of(counts.get((name, False), [])) if is_compared else None,
+            dropped=[dropped[name].get(bar.begins, 0) for bar in bars],
         )
-    return found
-
-
-def _dropped(search: Search, same: str, name: str, bars: list[ChartBar]) -> list[int]:
-    """Return the number of dropped requests in each bar."""
-    rows = search.rows(
-        f"SELECT bucket, sum(n) FROM {_NOW} AND action = 'drop' AND {same} GROUP BY 1", [name]
-    )
-    by_time = {begins.replace(tzinfo=UTC): int(number) for begins, number in rows if begins}
-    return [by_time.get(bar.begins, 0) for bar in bars]
+        for name in names
+    ]
 
 
 def _length(since: str, until: str) -> timedelta:
