@@ -23,6 +23,7 @@ import contextlib
 import io
 import string
 from collections.abc import AsyncIterator, Collection
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -47,6 +48,7 @@ from robots_guard.audit.show.chart import NARROW, Chart, ChartBar, chart
 from robots_guard.audit.show.overview import overview, timeline_of
 from robots_guard.audit.show.policy import facts
 from robots_guard.audit.show.sentence import sentence_of
+from robots_guard.audit.write.log import KEY, KEY_BYTES
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
@@ -245,7 +247,7 @@ class Console:
 
     def decisions(self, request: Request) -> Response:
         """List the decisions that match the query, a page at a time."""
-        query = parse_query(request.query_params, self._sources.clocks.now())
+        query = self._query(request)
         nothing = self._snapshots.why_empty()
         values: dict[str, Any] = {"query": query, "nothing": nothing, "csv_rows": CSV_ROWS}
         values |= _CHOICES
@@ -266,15 +268,22 @@ class Console:
 
     def decisions_csv(self, request: Request) -> Response:
         """Send the decisions that match the query as comma-separated values."""
-        query = parse_query(request.query_params, self._sources.clocks.now())
+        query = self._query(request)
         nothing = self._snapshots.why_empty()
         if nothing:
-            raise HTTPException(503 if nothing.lost else 404, nothing.message)
+            raise HTTPException(_status(nothing, 404), nothing.message)
         return StreamingResponse(
             csv_of(self._read_csv_page, query._replace(key=None, backwards=False)),
             media_type="text/csv",
             headers=_as_file("robots_guard-decisions.csv"),
         )
+
+    def _query(self, request: Request) -> DecisionQuery:
+        """Return the query in an address, with the key by which a URL is found whose values were hashed."""
+        query = parse_query(request.query_params, self._sources.clocks.now())
+        if query.wanted.url is None:
+            return query
+        return query.with_key(_key_in(self._sources.audit_log))
 
     def _read_csv_page(self, query: DecisionQuery) -> DecisionPage:
         """Read the next rows for a file. Other pages are answered between two reads."""
@@ -553,10 +562,19 @@ def _case(search: Any, identity: str) -> Case | ResponseCase | None:
     return case_of(search, identity) or response_case_of(search, identity)
 
 
-def _status(nothing: NoSnapshot | None) -> int:
+def _status(nothing: NoSnapshot | None, otherwise: int = 200) -> int:
+    """Return the status of a page that shows records, or of one without any."""
     if nothing and nothing.lost:
         return 503
-    return 200
+    return otherwise
+
+
+def _key_in(audit_log: Path) -> str:
+    """Return the key with which an audit log hashes values, in hexadecimal; empty if there is none."""
+    try:
+        return (audit_log / KEY).read_bytes()[:KEY_BYTES].hex()
+    except OSError:
+        return ""
 
 
 def _as_file(name: str) -> dict[str, str]:

@@ -81,6 +81,10 @@ class DecisionQuery(NamedTuple):
         """Whether the filter has values that the form shows on demand only."""
         return any(name not in MAIN for name in self.given)
 
+    def with_key(self, key: str) -> DecisionQuery:
+        """Return the same query for an audit log that hashes values with this key, in hexadecimal."""
+        return self._replace(wanted=msgspec.structs.replace(self.wanted, key=key))
+
     def after(self, key: str) -> DecisionQuery:
         """Return the query for the rows after a key, as `encode_key` returns it."""
         return self._replace(key=_parse_key(key, SORTS[self.sort]), backwards=False)
@@ -126,7 +130,8 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
         values["origin"] = str(origin_in(values["origin"]))
     if "url" in values:
         place = place_of(values.pop("url"))
-        values |= {name: value for name, value in place._asdict().items() if value is not None}
+        named = zip(place._fields, place, strict=True)
+        values |= {name: value for name, value in named if value is not None}
     return Filter(**values)
 
 
@@ -135,7 +140,9 @@ def _period(given: Mapping[str, str], now: float) -> dict[str, str]:
     found: dict[str, str] = {}
     if "since" in given:
         begins, ends = period_meant(given["since"], _whole_minute(now))
-        found = {"since": begins, "until": ends} if ends else {"since": begins}
+        found["since"] = begins
+        if ends is not None:
+            found["until"] = ends
     if "until" in given:
         found["until"] = moment_meant(given["until"], _whole_minute(now))
     return found

@@ -32,7 +32,9 @@ def csv_line(values: Iterable[Any], shown: Callable[[str], str] = printable) -> 
 
 def _cell(value: Any, shown: Callable[[str], str]) -> str:
     """Return a value as text. A quote before it keeps a spreadsheet from evaluating it as a formula."""
-    text = shown("" if value is None else str(value))
+    if value is None:
+        return ""
+    text = shown(str(value))
     if text.startswith(_FORMULA) and not isinstance(value, int | float):
         return f"'{text}"
     return text

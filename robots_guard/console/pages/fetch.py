@@ -69,8 +69,7 @@ def fetch_of_failure(search: Search, record: Record) -> Fetch | None:
 
 def details_of_fetch(record: Fetch, sources: Sources) -> FetchDetails:
     """Look up the file of a fetch, and whether its response is archived."""
-    body, no_document = _find_document(record, sources)
-    lines = listing(body, None) if body else None
+    lines, no_document = _list_document(record, sources)
     return FetchDetails(record, lines, no_document, _warc_of(record, sources.audit_log) is not None)
 
 
@@ -99,8 +98,7 @@ def archived_response(record: Fetch, audit_log: Path) -> bytes | None:
 
 def _newest(search: Search, condition: str, values: list[Any]) -> Fetch | None:
     found = find_records(search, condition, values, newest=1)
-    fetches = [each for each in found if isinstance(each, Fetch)]
-    return fetches[-1] if fetches else None
+    return next((each for each in reversed(found) if isinstance(each, Fetch)), None)
 
 
 def _window(at: str | None, until: str | None = None) -> tuple[str, str] | None:
@@ -126,7 +124,7 @@ def _warc_of(record: Fetch, audit_log: Path) -> Path | None:
     return path
 
 
-def _find_document(record: Fetch, sources: Sources) -> tuple[bytes | None, str]:
+def _list_document(record: Fetch, sources: Sources) -> tuple[Listing | None, str]:
     """Return the file that a fetch brought, or None and why there is none."""
     if record.sha256 is None:
         return None, "The fetch brought no file."
@@ -138,4 +136,6 @@ def _find_document(record: Fetch, sources: Sources) -> tuple[bytes | None, str]:
         return None, f"The store {error}."
     if body is None:
         return None, "The store does not have this file."
-    return body, "" if body else "The file is empty."
+    if not body:
+        return None, "The file is empty."
+    return listing(body, None), ""

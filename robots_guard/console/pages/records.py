@@ -19,7 +19,9 @@ def find_records(
 
     Their times are found first, which reads little; then the records.
     """
-    order = f"ASC LIMIT {MOST}" if newest is None else f"DESC LIMIT {newest}"
+    order = f"ASC LIMIT {MOST}"
+    if newest is not None:
+        order = f"DESC LIMIT {newest}"
     sql = f'SELECT DISTINCT "at" FROM records WHERE {condition} ORDER BY 1 {order}'
     moments = [at for (at,) in search.rows(sql, values)]
     if not moments:
