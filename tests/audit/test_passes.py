@@ -191,7 +191,7 @@ def test_the_counts_of_an_idle_process_are_written(tmp_path, monkeypatch):
     """After its last request, a process records nothing more."""
     monkeypatch.setattr(passes_module, "WINDOW", 0.02)
     monkeypatch.setattr("robots_guard.audit.write.log.WINDOW", 0.02)
-    monkeypatch.setattr("robots_guard.audit.write.log.PAUSE", 0.01)
+    monkeypatch.setattr("robots_guard.audit.write.log.LATEST", 0.01)
     audit_log = audit_log_in(tmp_path, summary=True, writes_idle=True)
     for _ in range(3):
         audit_log.write(passed())

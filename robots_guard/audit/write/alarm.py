@@ -9,19 +9,19 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Calls a method `seconds` after `set`; never if they are None. It does not keep the method's
+    """Calls a method some seconds after `set`, unless it is disabled. It does not keep the method's
     object alive."""
 
-    def __init__(self, call: Callable[[], None], seconds: float | None) -> None:
+    def __init__(self, call: Callable[[], None], *, is_enabled: bool) -> None:
         self._call = weakref.WeakMethod(call)
-        self._seconds = seconds
+        self._is_enabled = is_enabled
         self._timer: threading.Timer | None = None
 
-    def set(self) -> None:
+    def set(self, seconds: float) -> None:
         """Set the alarm, unless it is set."""
-        if self._seconds is None or self._timer is not None:
+        if not self._is_enabled or self._timer is not None:
             return
-        timer = threading.Timer(self._seconds, self._ring)
+        timer = threading.Timer(seconds, self._ring)
         timer.name, timer.daemon = "robots_guard-counts", True
         with contextlib.suppress(RuntimeError):  # no thread can be started, as at exit
             timer.start()
@@ -29,7 +29,7 @@ class Alarm:
 
     def cancel(self) -> None:
         """Stop the alarm, if it is set; it cannot be set again."""
-        self._seconds = None
+        self._is_enabled = False
         if self._timer is not None:
             self._timer.cancel()
 

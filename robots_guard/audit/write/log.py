@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 # For hashing query values; all writers share it, so that equal values have equal hashes.
 KEY = ".key"
 KEY_BYTES = 32
+LATEST = 10.0  # seconds between the end of a run and its record in an idle process, at most
 _SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 #: Makes the record of a run, given the time and the fields common to all records.
@@ -215,14 +216,14 @@ class FileAuditLog:
         if not repeats.count(key, decision.at, weight):
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             repeats.begin(key, decision.at, decision)
-            self._alarm.set()
+            self._alarm.set(min(self._log_options.aggregate, WINDOW))
 
     def _count_pass(self, decision: Decision, passes: RunCounter[PassFields]) -> None:
         """Count a PASS. This is on the path of every request."""
         key = pass_key(decision)
         if not passes.count(key, decision.at):
             passes.begin(key, decision.at, pass_fields(decision), count=1)
-            self._alarm.set()
+            self._alarm.set(WINDOW)
         if passes.has_ended:
             self._write_ended_runs()
 
@@ -267,7 +268,7 @@ class FileAuditLog:
         """Write the runs that have ended in a process that records nothing else."""
         self._write_ended_runs(self._clocks.now())
         if not all(runs.is_empty for runs, _ in self._counters):
-            self._alarm.set()
+            self._alarm.set(LATEST)
 
     def _keep_evidence(self, event: FetchMade) -> dict[str, str]:
         """Write the evidence of a fetch, and return the record fields that refer to it.
@@ -317,17 +318,9 @@ class FileAuditLog:
         if self._log_options.summary:
             self._passes = RunCounter(WINDOW)
             self._counters.append((self._passes, passes_record_of))
-        self._alarm = Alarm(self._write_idle, self._alarm_seconds())
+        self._alarm = Alarm(self._write_idle, is_enabled=self._log_options.writes_idle)
         if self._log_options.warc:
             self._evidence = self._open_evidence()
-
-    def _alarm_seconds(self) -> float | None:
-        """The seconds after which the counts of an idle process are written; None for never."""
-        if not self._log_options.writes_idle:
-            return None
-        if self._log_options.summary:
-            return WINDOW + PAUSE
-        return self._log_options.aggregate + PAUSE
 
     def reset_after_fork(self) -> None:
         """Start afresh in a forked child, before any of its code runs: a lock may have been held by
