@@ -17,7 +17,8 @@ from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.sentence import sentence_of
 from robots_guard.audit.write.repeats import repeat_key
 from robots_guard.audit.write.runs import Run, RunCounter
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Verdict
 
 #: The logger of these lines; a program shows it apart from its own messages.
 LOGGER = "robots_guard.decisions"
@@ -76,8 +77,7 @@ class DecisionLog:
 
     def _is_logged(self, decision: Decision) -> bool:
         if self._level == "drops":
-            verdict = decision.verdict
-            return verdict.action is not Action.PASS or verdict.would is not None
+            return _is_refused(decision.verdict)
         return self._level == "all"
 
     def _log_ended(self) -> None:
@@ -99,3 +99,13 @@ class DecisionLog:
                 MAX_LINES,
             )
         self._began, self._lines, self._beyond = None, 0, 0
+
+
+def _is_refused(verdict: Verdict) -> bool:
+    """Whether a request is refused or deferred, or would be if the guard did not only report.
+
+    What an override lets pass is not refused, whatever the site's rules say.
+    """
+    if verdict.action is not Action.PASS:
+        return True
+    return verdict.would is not None and verdict.reason is not Reason.BYPASSED

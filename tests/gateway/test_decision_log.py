@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, decision
 
 from robots_guard.audit.privacy import Privacy
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action
 from robots_guard.gateway.decision_log import LOGGER, MAX_LINES, WINDOW, DecisionLog
 
 
@@ -91,6 +94,14 @@ def test_levels(lines, level, actions):
     for verdict in (DROP, DEFER, PASS):
         log.add(decision(verdict=verdict))
     assert len(lines) == actions
+
+
+@pytest.mark.parametrize(("reason", "count"), [("disallowed", 1), ("bypassed", 0)])
+def test_what_would_be_refused_has_a_line_unless_an_override_lets_it_pass(lines, reason, count):
+    would = {"action": Action.PASS, "reason": Reason(reason), "would": Action.DROP}
+    verdict = msgspec.structs.replace(DROP, relaxed="report_only", **would)
+    DecisionLog("drops", Privacy()).add(decision(verdict=verdict))
+    assert len(lines) == count
 
 
 def test_values_that_the_audit_log_hashes_are_left_out(lines):

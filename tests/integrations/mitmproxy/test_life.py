@@ -168,6 +168,8 @@ def test_sighup_reloads_the_overrides(tmp_path, http_site, workers):
         integration.process.send_signal(signal.SIGHUP)
         eventually(lambda: plain(integration, http_site.url + "/open").status == 403)
         assert integration.process.poll() is None
+        blocked = f"drop (blocked): GET {http_site.url}/open: "
+        eventually(lambda: any(blocked in line for line in integration.output))
 
 
 # -- metrics --------------------------------------------------------------------------------------------------

@@ -541,7 +541,7 @@ def test_h24_scrapy_fetch_logs_why_its_output_is_empty(net, tmp_path):
     assert child.returncode == 0
     assert child.stdout == ""
     assert "WARNING: drop (disallowed)" in child.stderr
-    assert "'Disallow: /private/', line 2" in child.stderr
+    assert "line 2 of its robots.txt says 'Disallow: /private/'" in child.stderr
     assert site.targets == []
 
 
