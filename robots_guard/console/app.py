@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import string
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,7 @@ from robots_guard.console.pages.decisions import (
     read_csv_page,
     read_page,
 )
+from robots_guard.console.pages.evidence import evidence_name, write_evidence
 from robots_guard.console.pages.fetch import archived_response, details_of_fetch, fetch_of
 from robots_guard.console.pages.origins import (
     DAY,
@@ -93,14 +93,13 @@ from robots_guard.console.query import (
     since,
 )
 from robots_guard.console.snapshots import NoSnapshot, Snapshots
-from robots_guard.console.sources import Refresh, Sources, WriteEvidence
+from robots_guard.console.sources import Refresh, Sources
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
 from robots_guard.rep.dialect import DIALECTS
 
 LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
 LONGEST_URL = 16_384  # characters of a URL to try
-_SAFE = frozenset(string.ascii_letters + string.digits + "-")  # in the name of a download
 
 # How the period before is called.
 PRECEDING = {
@@ -126,14 +125,13 @@ def app(
     token: str = "",
     read_only: bool = False,
     refresh: Refresh | None = None,
-    evidence: WriteEvidence | None = None,
 ) -> AccessControl:
     """Return the console as an ASGI application; the caller closes it.
 
     `hosts` are the Host values that it answers to, such as ``{"127.0.0.1:8099", "localhost:8099"}``. With `read_only`
     nothing can be changed and no token is needed: the integration in front decides which clients may read. Otherwise
-    `token` is required, and `refresh`, if given, fetches an origin's robots.txt. `evidence`, if given, writes what the
-    page of a decision offers to download. Raises SettingsError if a required token is missing.
+    `token` is required, and `refresh`, if given, fetches an origin's robots.txt. Raises SettingsError if a required
+    token is missing.
     """
     if not read_only and not token:
         raise SettingsError("the console has no token: give a token, or read_only=True")
@@ -141,7 +139,6 @@ def app(
         sources,
         read_only=read_only,
         refresh=None if read_only else refresh,
-        evidence=evidence,
     )
     routes = [
         Route("/", console.overview),
@@ -178,10 +175,8 @@ class Console:
         *,
         read_only: bool,
         refresh: Refresh | None,
-        evidence: WriteEvidence | None,
     ) -> None:
         self._sources = sources
-        self._evidence = evidence
         self._read_only = read_only
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
@@ -305,7 +300,6 @@ class Console:
             "raw": msgspec.json.format(case.record.line_of_json(), indent=2).decode(),
             "sentence": sentence_of(case.record),
             "address": str(request.url.replace(query=None, fragment=None)),
-            "can_bundle": self._evidence is not None,
         }
         if isinstance(case, ResponseCase):
             about = response_details_of(case, self._sources.clocks.now())
@@ -315,12 +309,9 @@ class Console:
 
     def evidence(self, request: Request) -> Response:
         """Send the evidence of a decision."""
-        if self._evidence is None:
-            raise HTTPException(404, "This console does not write evidence.")
         identity, target = request.path_params["identity"], io.BytesIO()
-        self._evidence(target, identity)
-        letters = "".join(each for each in identity if each in _SAFE)[:64]
-        name = f"robots-guard-bundle-{letters or 'decision'}.zip"
+        write_evidence(target, identity, self._sources)
+        name = evidence_name(identity)
         return Response(target.getvalue(), media_type="application/zip", headers=_as_file(name))
 
     def fetch(self, request: Request) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from robots_guard.core.component import Component
 from robots_guard.core.overrides import Overrides
@@ -24,8 +24,6 @@ from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
 from robots_guard.stores import look_at
 
 Refresh = Callable[[Origin], Awaitable[Policy]]
-#: Writes the evidence of the decision with this id, as a zip file. Raises SettingsError if there is none.
-WriteEvidence = Callable[[BinaryIO, str], object]
 
 
 class Sources(NamedTuple):

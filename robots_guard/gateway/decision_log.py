@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
-from robots_guard.audit.sentence import sentence_of
 from robots_guard.audit.write.repeats import repeat_key
 from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.core.reasons import Reason
@@ -59,7 +59,7 @@ class DecisionLog:
             return
         self._lines += 1
         self._repeats.begin(key, decision.at, decision)
-        log.info("%s", sentence_of(decision, self._privacy))
+        log.info("%s", log_line_of(decision, self._privacy))
 
     def end_windows(self, now: float) -> None:
         """Log the counts of the windows that have ended. `now` is in seconds since 1970; this is
@@ -87,7 +87,7 @@ class DecisionLog:
     def _count_of(self, run: Run[Decision]) -> str:
         seconds = max(0.0, run.until - run.since)
         return (
-            f"{run.count} more within {seconds:.0f} s like: {sentence_of(run.like, self._privacy)}"
+            f"{run.count} more within {seconds:.0f} s like: {log_line_of(run.like, self._privacy)}"
         )
 
     def _log_beyond(self) -> None:

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 
-from robots_guard.audit.sentence import sentence_of
+from robots_guard.audit.log_line import log_line_of
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
 
@@ -29,7 +29,7 @@ class RobotsRefused(IgnoreRequest):
     """
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(sentence_of(decision))
+        super().__init__(log_line_of(decision))
         self.decision = decision
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from robots_guard.audit.sentence import sentence_of
+from robots_guard.audit.log_line import log_line_of
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 
@@ -30,7 +30,7 @@ class RefusalLog:
         else of it.
         """
         verdict = decision.verdict
-        log.log(self._level(decision), "%s", sentence_of(decision))
+        log.log(self._level(decision), "%s", log_line_of(decision))
         stats = self._crawler.stats
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP and not _is_of_page(decision):

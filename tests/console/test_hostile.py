@@ -15,6 +15,7 @@ from console.material import HEADER_ID, HOSTILE, plant, policy, scene
 
 from robots_guard.audit.show.markup import visible
 from robots_guard.console import app
+from robots_guard.console.pages.evidence import evidence_name
 
 BODY = (
     b"User-agent: *\n"
@@ -159,25 +160,20 @@ async def test_archive_outside_the_audit_log_is_not_read(planted):
     assert archived.status_code == 404
 
 
-async def test_id_cannot_add_a_header_field(planted):
-    """The name of a download has letters, digits and hyphens of the id only."""
-    asked = []
+def test_id_cannot_add_a_header_field():
+    assert evidence_name(HEADER_ID) == ("robots-guard-bundle-xfilenameevilexeSet-Cookieowned1y.zip")
 
-    def evidence(target, identity):
-        asked.append(identity)
-        target.write(b"PK")
 
-    made = app(planted.sources, hosts=[HOST], token=TOKEN, evidence=evidence)
-    async with let_in(made) as browser:
+async def test_forged_record_has_no_evidence(planted):
+    """Its writer's name is not one that a writer can have."""
+    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = await browser.get(f"/decisions/{quote(HEADER_ID, safe='')}")
         (address,) = re.findall(r'href="([^"]+evidence.zip)"', page.text)
         answer = await browser.get(address)
 
-    assert asked == [HEADER_ID]
-    assert "set-cookie" not in answer.headers
-    assert answer.headers["content-disposition"] == (
-        'attachment; filename="robots-guard-bundle-xfilenameevilexeSet-Cookieowned1y.zip"'
-    )
+    assert answer.status_code == 400
+    assert "there is no decision" in answer.text
+    assert not {"set-cookie", "content-disposition"} & set(answer.headers)
 
 
 async def test_unreadable_lines_are_reported(planted):

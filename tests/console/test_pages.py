@@ -18,6 +18,7 @@ from console.conftest import HOST, TOKEN, let_in
 from console.material import TERMS, policy
 from warcio.archiveiterator import ArchiveIterator
 
+from robots_guard.audit.bundle.verification import verify_bundle
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.read.reader import COMPONENTS, Filter, entries, period_meant
@@ -29,7 +30,6 @@ from robots_guard.console.query import parse_query
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Action, ResponseRef, Verdict, as_report_only
-from robots_guard.errors import SettingsError
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
@@ -626,24 +626,16 @@ async def test_failed_fetch_is_linked(console):
     assert "The response was not archived" in failed
 
 
-async def test_evidence_is_offered_if_it_can_be_written(place, console):
-    def evidence(target, identity):
-        if identity != "dropped":
-            raise SettingsError(f"there is no decision {identity!r}")
-        target.write(b"PK of " + identity.encode())
-
-    made = app(place.sources, hosts=[HOST], token=TOKEN, evidence=evidence)
-    async with let_in(made) as browser:
-        page = await read(browser, "/decisions/dropped")
-        answer = await browser.get("/decisions/dropped/evidence.zip")
-        missing = await read(browser, "/decisions/never/evidence.zip", 400)
+async def test_evidence_is_a_bundle_that_verifies(console):
+    page = await read(console, "/decisions/dropped")
+    answer = await console.get("/decisions/dropped/evidence.zip")
+    await read(console, "/decisions/never/evidence.zip", 400)
 
     assert 'href="/decisions/dropped/evidence.zip" download>Download evidence</a>' in page
-    assert answer.content == b"PK of dropped"
+    result = verify_bundle(answer.content)
+    assert not result.is_contradicted
+    assert [judgement.record.id for judgement, _ in result.replayed] == ["dropped"]
     assert answer.headers["content-type"] == "application/zip"
-    assert "there is no decision" in missing
-    assert "Download evidence" not in await read(console, "/decisions/dropped")
-    await read(console, "/decisions/dropped/evidence.zip", 404)
 
 
 async def test_link_to_a_page_is_absolute(console):

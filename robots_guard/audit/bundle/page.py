@@ -16,7 +16,7 @@ from robots_guard.audit.bundle.derivation import name_of, overrides_text
 from robots_guard.audit.bundle.trust import key_name
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats
 from robots_guard.audit.show.markup import environment
-from robots_guard.core.reasons import Reason, meaning_of
+from robots_guard.audit.show.sentence import sentence_of
 from robots_guard.rep.lines import excerpt
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ MOST_STORIES = 100  # decisions that are shown with their documents
 MOST_SENTENCES = 2000
 SHORT = 120  # lines of a document that is shown as a whole
 AROUND = 20  # lines shown around the deciding one of a longer document
-_VERBS = {
-    "pass": "was allowed to fetch",
-    "drop": "was not allowed to fetch",
-    "defer": "was not yet allowed to fetch",
-}
 
 
 class ShownLine(NamedTuple):
@@ -91,24 +86,6 @@ def page_of(parts: Parts, completeness: Completeness) -> bytes:
 @cache
 def _template() -> Template:
     return environment().get_template("bundle.html")
-
-
-def sentence_of(record: Judged) -> str:
-    """A decision in one sentence."""
-    what = f"{record.agent} {_VERBS.get(record.action, record.action)} {record.url} at {when(record.at)}"
-    if not isinstance(record, Record):
-        what = f"{record.agent} received {record.url} at {when(record.at)}, and its use was judged"
-    return f"{what}: {_why(record)}"
-
-
-def _why(record: Judged) -> str:
-    if isinstance(record, Record) and record.rule is not None and record.line is not None:
-        fetched = f", fetched at {when(record.fetched_at)}," if record.fetched_at else ""
-        return f"line {record.line} of the site's robots.txt{fetched} says “{record.rule}”."
-    try:
-        return meaning_of(Reason(record.reason)).sentence
-    except ValueError:
-        return f"the reason was {record.reason}."
 
 
 def when(at: str | None) -> str:

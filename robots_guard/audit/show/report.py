@@ -15,6 +15,7 @@ from robots_guard.audit.record import Record
 from robots_guard.audit.show.chart import NARROW, chart
 from robots_guard.audit.show.figures import Counts, Summary
 from robots_guard.audit.show.markup import environment, number
+from robots_guard.audit.show.sentence import sentence_of
 from robots_guard.audit.show.verification import Verification
 from robots_guard.core.reasons import meaning_of
 from robots_guard.rep.lines import excerpt
@@ -61,9 +62,7 @@ class ShownRefusal(NamedTuple):
     @property
     def sentence(self) -> str:
         """The refusal as one sentence."""
-        record = self.record
-        asked = f"{record.agent or 'A crawler'} was about to request {record.url[:500]}"
-        return f"On {when(record.at)}, {asked}. The request was refused: {_why(record)}"
+        return sentence_of(self.record)
 
 
 def refusal_of(record: Record, document: bytes | None, no_document: str) -> ShownRefusal:
@@ -142,7 +141,7 @@ def _totals(counts: Counts) -> str:
     if counts.share is None:
         return (
             f"{_counted(dropped, 'request')} {_were(dropped)} refused and {number(deferred)}"
-            " deferred. How many requests passed is not recorded (setting audit_passes), so the"
+            " deferred. How many requests passed is not recorded (setting audit), so the"
             " share of refusals is not known."
         )
     return (
@@ -162,14 +161,6 @@ def _were(count: int) -> str:
     if count == 1:
         return "was"
     return "were"
-
-
-def _why(record: Record) -> str:
-    if record.rule is None:
-        return meaning_of(record.reason).sentence
-    where = f"{record.robots_txt_of or record.origin}/robots.txt"
-    fetched = f", fetched on {when(record.fetched_at)}," if record.fetched_at else ""
-    return f"line {record.line} of {where}{fetched} says “{record.rule[:300]}”."
 
 
 def result(action: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The sentence about a decision, as all integrations log it.
+"""The line about a decision in the log of an integration.
 
 Invariant: it is one line of printable text without secrets, and of bounded length, whatever a
 client or a site has sent.
@@ -15,7 +15,7 @@ LONGEST_RULE = 200  # characters of a line of a robots.txt
 LONGEST_DETAIL = 300  # characters of a detail
 
 
-def sentence_of(decision: Decision, privacy: Privacy = DEFAULT) -> str:
+def log_line_of(decision: Decision, privacy: Privacy = DEFAULT) -> str:
     """The decision and its reason in one line."""
     question, verdict = decision.question, decision.verdict
     url = privacy.url(f"{question.origin}{question.target}")

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, decision
 
+from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
-from robots_guard.audit.sentence import sentence_of
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
@@ -57,7 +57,7 @@ def verdict(action, reason, **more):
     ],
 )
 def test_sentence(given, expected):
-    assert sentence_of(given) == expected
+    assert log_line_of(given) == expected
 
 
 def test_a_purpose_that_is_refused_comes_first():
@@ -69,7 +69,7 @@ def test_a_purpose_that_is_refused_comes_first():
         Action.DROP, Reason.USAGE_RESERVED, uses=uses, detail=detail, rule=RuleRef(2, "x", "*")
     )
 
-    assert sentence_of(decision("https://a.test/x", refused)).startswith(
+    assert log_line_of(decision("https://a.test/x", refused)).startswith(
         f"drop (usage-reserved): GET https://a.test/x: {detail} [agent"
     )
 
@@ -84,7 +84,7 @@ def test_a_purpose_that_is_refused_comes_first():
 def test_urls_are_redacted_as_in_the_audit_log(privacy, shown):
     given = decision("https://a.test/", DROP, target="/x?token=abc&q=1")
 
-    assert shown in sentence_of(given, privacy)
+    assert shown in log_line_of(given, privacy)
 
 
 def test_hostile_text_stays_one_printable_line_of_bounded_length():
@@ -94,7 +94,7 @@ def test_hostile_text_stays_one_printable_line_of_bounded_length():
     )
     for each in (verdict(Action.DROP, Reason.DISALLOWED, rule=rule), hostile):
         given = decision("https://a.test/", each, target="/\xff\r\n" + "z" * 9000, method="GET\x07")
-        text = sentence_of(given)
+        text = log_line_of(given)
         assert text.isprintable()
         assert "sesame" not in text
         assert len(text) < 4000
