@@ -36,6 +36,7 @@ from robots_guard.rep.signals.tdmrep import RESERVATION
 TURN_NOT_COMPARED = (
     "the request passed but had to wait for its turn: the delay is compared, the turn is not"
 )
+_TERMS = {field.name: field.type for field in msgspec.structs.fields(Terms)}
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
 
 
@@ -234,10 +235,9 @@ def _terms_of(identity: str, settings: dict[str, str]) -> Terms:
     used_dialect = dialect(texts.get("dialect", "rfc9309"))
     used_matching = matching(texts.get("matching", "standard"))
     others = {name: value for name, value in texts.items() if name not in ("dialect", "matching")}
-    types = {field.name: field.type for field in msgspec.structs.fields(Terms)}
     try:
         values = {
-            name: msgspec.convert(value, types[name], strict=False)
+            name: msgspec.convert(value, _TERMS[name], strict=False)
             for name, value in others.items()
         }
     except msgspec.ValidationError as error:

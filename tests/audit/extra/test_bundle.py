@@ -11,6 +11,7 @@ import stat
 import struct
 import subprocess
 import zipfile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,12 +29,14 @@ from support.timestamps import authority
 
 from robots_guard.audit.anchors import Anchor, ChainHead
 from robots_guard.audit.bundle.archive import (
+    LARGEST_CONTENT,
     MANIFEST,
     NoBundle,
     manifest_of,
     read_archive,
     write_archive,
 )
+from robots_guard.audit.bundle.collection import MOST_RECORDS
 from robots_guard.audit.bundle.contents import (
     ANCHORS,
     CHAIN,
@@ -522,6 +525,13 @@ def test_a_period_without_a_decision_says_so(sample):
     assert "This does not say:" in page
     with pytest.raises(SettingsError, match="there is nothing to bundle"):
         sample.log.bundle(kind="decision", origin="https://never.test")
+
+
+def test_the_limits_are_those_in_the_page():
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    size = LARGEST_CONTENT * 3 // 4 // 2**20
+
+    assert f"at most {MOST_RECORDS:,} selected records and {size} MiB of content" in page
 
 
 @pytest.mark.parametrize(
