@@ -87,7 +87,7 @@ def test_no_server_listens(hurried, sites, scheme):
 def test_no_such_host(hurried):
     assert plain(hurried, "http://no-such-host.invalid/open").status == 503
     (record,) = [record for record in hurried.records() if "no-such-host" in record["origin"]]
-    assert record["failure"] == "dns"
+    assert (record["failure"], record["detail"]) == ("dns", "dns: the host name does not exist")
 
 
 SHORTENING = """
@@ -126,6 +126,11 @@ def test_an_untrusted_certificate(hurried, sites, net):
     assert plain(hurried, f"https://127.4.0.1:{origin.port}/open").status == 503
     (record,) = [record for record in hurried.records() if record["origin"] == origin.url]
     assert record["failure"] == "tls"
+    option = {"proxy": "--upstream-ca", "mitmdump": "ssl_verify_upstream_trusted_ca"}[hurried.kind]
+    assert record["detail"] == (
+        "tls: the certificate is not trusted: unknown authority;"
+        f" to trust its authority, name it with {option}"
+    )
     assert origin.received == []
 
 
