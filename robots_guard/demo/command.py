@@ -199,6 +199,7 @@ def _proxy(place: Path) -> Iterator[str]:
         "-m",
         "robots_guard.cli",
         "proxy",
+        "--log=none",  # the table shows the refusals
         "--listen",
         "127.0.0.1:0",
         *options,
