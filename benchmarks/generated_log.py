@@ -1,4 +1,4 @@
-"""Audit logs of any size for benchmarks: two weeks of decisions by four writers, most of them on few
+"""Audit logs of any size for benchmarks: two weeks of decisions and fetches by four writers, most of them on few
 origins, as of crawls. The same arguments give the same records.
 """
 
@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.record import Record, Start
+from robots_guard.audit.record import Fetch, Record, Start
 from robots_guard.audit.segments import JSONL, stem_of
 
 BEGINS = datetime(2026, 11, 1, tzinfo=UTC)
 DAYS = 14
 ORIGINS = 5_000
 WRITERS = 4
+FETCHES = 50  # every so many records are fetches
 _OUTCOMES = (
     ("pass", "allowed", None, None),
     ("drop", "disallowed", "Disallow: /private/", 2),
@@ -77,6 +78,8 @@ def _moment(at: datetime) -> str:
 
 
 def _line(number: int, day: int, at: datetime, chance: random.Random) -> bytes:
+    if number % FETCHES == 0:
+        return _fetch(number, day, at, chance)
     host = min(int(chance.paretovariate(0.6)), ORIGINS)
     action, reason, rule, line = _OUTCOMES[chance.choices(range(6), _WEIGHTS)[0]]
     origin = f"https://site-{host}.example"
@@ -87,6 +90,7 @@ def _line(number: int, day: int, at: datetime, chance: random.Random) -> bytes:
         seq=number // WRITERS + day + 2,
         writer=f"bench-{number % WRITERS}",
         component="scrapy" if number % 3 else "proxy",
+        job=f"job-{number % 5}",
         id=f"bench-{number}",
         agent=("mybot", "imagebot", "newsbot")[number % 3],
         user_agent="mybot/1.0 (+https://bot.example)",
@@ -113,4 +117,26 @@ def _line(number: int, day: int, at: datetime, chance: random.Random) -> bytes:
         override_expires="2027-03-31T00:00:00.000Z" if host == 3 else None,
         elapsed_us=80,
         source="memory",
+    ).line_of_json()
+
+
+def _fetch(number: int, day: int, at: datetime, chance: random.Random) -> bytes:
+    """The fetch of a robots.txt, of which each site has three versions."""
+    host = chance.randrange(ORIGINS)
+    origin = f"https://site-{host}.example"
+    return Fetch(
+        schema=1,
+        at=_moment(at),
+        seq=number // WRITERS + day + 2,
+        writer=f"bench-{number % WRITERS}",
+        component="scrapy",
+        job=f"job-{number % 5}",
+        origin=origin,
+        url=f"{origin}/robots.txt",
+        via="scrapy",
+        status=200,
+        size=1000,
+        sha256=f"{host * 3 + chance.randrange(3):064x}",
+        tls_verified=True,
+        elapsed_us=80_000,
     ).line_of_json()
