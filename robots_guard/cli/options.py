@@ -223,7 +223,7 @@ def check_environment() -> None:
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert a time to the form of records."""
     try:
-        return None if value is None else moment_meant(value, CLOCKS.now())
+        return value and moment_meant(value, CLOCKS.now())
     except SettingsError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 

@@ -151,15 +151,12 @@ def test_a_url_is_found_in_any_spelling(here, directory):
 
 @pytest.mark.parametrize("query", ["keep", "drop", "hash"])
 def test_a_url_is_found_however_its_query_was_recorded(here, directory, query):
-    log = audit_log_in(directory, privacy=Privacy(query=query))
-    settings = {"audit_query": query}
-    writing = msgspec.structs.replace(log._writing, settings=settings)
-    log.close()
-    again = audit_log_in(directory, privacy=Privacy(query=query))
-    again._writing = writing
-    again._reset()
-    again.write(refused("https://a.test/private/x?a=1"))
-    again.close()
+    write(
+        directory,
+        refused("https://a.test/private/x?a=1"),
+        privacy=Privacy(query=query),
+        settings={"audit_query": query},
+    )
 
     assert here("why", "https://a.test/private/x?a=1").status == 0
     assert here("why", "https://a.test/private/x?a=2").status == (0 if query == "drop" else 1)

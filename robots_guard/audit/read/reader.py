@@ -83,7 +83,9 @@ def _newer_schema(line: bytes) -> int | None:
         schema = _versioned.decode(line).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return schema if schema > SCHEMA else None
+    if schema > SCHEMA:
+        return schema
+    return None
 
 
 @dataclass(slots=True)
@@ -139,7 +141,7 @@ class Unreadable:
 
 
 def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def _lines(count: int, adjective: str) -> str:
@@ -180,7 +182,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def resource(self) -> Resource | None:
         """What `url` names. Raises SettingsError."""
-        return None if self.url is None else resource_of(self.url, bytes.fromhex(self.key))
+        if self.url is None:
+            return None
+        return resource_of(self.url, bytes.fromhex(self.key))
 
     @property
     def equals(self) -> dict[str, str]:

@@ -167,7 +167,7 @@ def is_of_host(origin: str, host: str) -> bool:
     return _compiled(host_pattern(host)).fullmatch(origin) is not None
 
 
-class Place(NamedTuple):
+class UrlPlace(NamedTuple):
     """What to search for: one of these is set."""
 
     url: str | None = None
@@ -175,18 +175,18 @@ class Place(NamedTuple):
     host: str | None = None
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> UrlPlace:
     """What a text means: a URL in any spelling, the beginning of URLs (`https://h/a/*`), or a host,
     with or without its port. Raises SettingsError."""
     text = text.strip()
     if "://" not in text:
         host_pattern(text)
-        return Place(host=text)
+        return UrlPlace(host=text)
     if text.endswith("*"):
         prefix_of(text[:-1])
-        return Place(url_prefix=text[:-1])
+        return UrlPlace(url_prefix=text[:-1])
     resource_of(text)
-    return Place(url=text)
+    return UrlPlace(url=text)
 
 
 def _origin_of_host(text: str) -> Origin:

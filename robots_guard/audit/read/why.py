@@ -37,7 +37,7 @@ _START = '{"kind":"start"'  # a start record begins so
 _GROUPED = ("kind", "action", "reason", "agent", "job", "component", "rule", "line", "override")
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Decisions of one kind on the resource: their number, and the times of the first and the
     last, whose id is `id`."""
 
@@ -73,7 +73,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     passes: dict[str, int]
 
 
-class Passes(msgspec.Struct, frozen=True):
+class CountedPasses(msgspec.Struct, frozen=True):
     """Requests of the origin that passed and were only counted, by agent and component."""
 
     agent: str
@@ -83,7 +83,7 @@ class Passes(msgspec.Struct, frozen=True):
     until: str | None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What is recorded of a URL in a period.
 
     `record` is the latest decision that is no ordinary pass, else the latest pass, else None;
@@ -98,11 +98,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     since: str | None
     until: str | None
     record: Record | SignalsRecord | None
-    groups: list[Group]
+    groups: list[DecisionGroup]
     repeats: int
     settings: dict[str, str]
     hides_values: bool
-    passes: list[Passes]
+    passes: list[CountedPasses]
     searched: Searched
     nearest: list[Record | SignalsRecord]
     of_origin: int
@@ -115,13 +115,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.count for each in self.groups if record and _is_like(each, record))
 
 
-def _is_like(group: Group, record: Record | SignalsRecord) -> bool:
+def _is_like(group: DecisionGroup, record: Record | SignalsRecord) -> bool:
     return (group.action, group.reason) == (record.action, record.reason)
 
 
 def why(
     directory: Path, wanted: Filter, trouble: Unreadable, progress: Progress | None = None
-) -> Answer:
+) -> LogAnswer:
     """The answer for the URL of a filter, which has no other place. What cannot be read is added to
     `trouble`.
 
@@ -194,13 +194,13 @@ class _Question:
             self._wanted, url=None, kind=None, id=None, origin=resource.origin
         )
 
-    def answer(self) -> Answer:
+    def answer(self) -> LogAnswer:
         """Ask for the URL, and for its origin if nothing is found."""
         groups = self._groups()
         record = self._latest(groups)
         nearest = [] if record else self._nearest()
         counted = self._counted()
-        return Answer(
+        return LogAnswer(
             url=self._resource.url,
             origin=self._resource.origin,
             since=self._wanted.since,
@@ -210,13 +210,13 @@ class _Question:
             repeats=self._repeats(counted) if record else 0,
             settings=self._settings_of(record) if record else {},
             hides_values=bool(record and self._resource.is_hidden_in(record.url)),
-            passes=[Passes(*row[2:]) for row in counted if row[0] == "passes"],
+            passes=[CountedPasses(*row[2:]) for row in counted if row[0] == "passes"],
             searched=self._searched(counts=record is None),
             nearest=nearest,
             of_origin=0 if record else self._of_origin(),
         )
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[DecisionGroup]:
         """The decisions on the URL, the latest first."""
         names = [*_GROUPED, "would", "relaxed"]
         columns = ", ".join(f'"{name}"' for name in names)
@@ -236,7 +236,7 @@ class _Question:
                 "id": identity,
             }
             texts = {name: fields[name] or "" for name in ("agent", "component", "job", "reason")}
-            found.append(Group(**fields | texts))
+            found.append(DecisionGroup(**fields | texts))
         return found
 
     def _moments(self) -> tuple[str, list[Any]]:
@@ -254,7 +254,7 @@ class _Question:
             return "false", []
         return f'"at" IN ({", ".join("?" for _ in found)})', found
 
-    def _latest(self, groups: list[Group]) -> Record | SignalsRecord | None:
+    def _latest(self, groups: list[DecisionGroup]) -> Record | SignalsRecord | None:
         group = next((each for each in groups if each.is_notable), None) or next(iter(groups), None)
         if group is None:
             return None

@@ -1,7 +1,7 @@
 """Decisions as sentences: which agent was or was not allowed to fetch what, when, and why.
 
 Invariant: a sentence says no more than its record. Values of clients and sites in it are those of
-the record; whoever prints it escapes them.
+the record; the caller escapes them when it prints the sentence.
 """
 
 from __future__ import annotations
@@ -46,12 +46,21 @@ def _what(record: _Judged) -> str:
             "defer": "was not yet allowed to use the response of",
         }.get(record.action, "was not allowed to use the response of")
         return f"{agent} {verb} {record.url}"
-    doing = "fetch" if record.method in _READS else f"send a {record.method} request to"
+    doing = "fetch"
+    if record.method not in _READS:
+        doing = f"send a {record.method} request to"
     verb = {
         "pass": f"was allowed to {doing}",
         "defer": f"was not yet allowed to {doing}",
     }.get(record.action, f"was not allowed to {doing}")
     return f"{agent} {verb} {record.url}"
+
+
+def _about(value: object, form: str) -> str:
+    """A form with a value in it, or nothing if there is no value."""
+    if value in (None, ""):
+        return ""
+    return form.format(value)
 
 
 # -- the cause, by reason --------------------------------------------------------------------------
@@ -60,15 +69,15 @@ def _what(record: _Judged) -> str:
 def _meaning(record: _Judged) -> str:
     """The meaning of the reason, with what is known beside it."""
     meaning = meaning_of(record.reason).sentence.removesuffix(".") or f"reason {record.reason}"
-    text = meaning if meaning.startswith("/") else meaning[0].lower() + meaning[1:]
-    return f"{text} ({record.detail})" if record.detail else text
+    text = meaning[0].lower() + meaning[1:]
+    return text + _about(record.detail, " ({})")
 
 
 def _rule(record: Record) -> str:
     """The deciding line, or what is known without one."""
     if record.rule is None:
         return _meaning(record)
-    line = "a line" if record.line is None else f"line {record.line}"
+    line = _about(record.line, "line {}") or "a line"
     text = f"{line} of its robots.txt{_fetched(record)} says {record.rule}"
     if record.form not in (None, "spec"):
         text += f", which matches an equivalent spelling of the URL ({record.form})"
@@ -78,8 +87,8 @@ def _rule(record: Record) -> str:
 def _fetched(record: Record) -> str:
     if not record.fetched_at:
         return ""
-    stale = ", the last good copy," if record.stale else ","
-    return f"{stale} fetched at {time_of(record.fetched_at)},"
+    stale = ", the last good copy" * record.stale
+    return f"{stale}, fetched at {time_of(record.fetched_at)},"
 
 
 def _allowed(record: Record) -> str:
@@ -89,7 +98,7 @@ def _allowed(record: Record) -> str:
 
 
 def _unrestricted(record: Record) -> str:
-    answer = f" (the answer was {record.status})" if record.status else ""
+    answer = _about(record.status, " (the answer was {})")
     return f"the site had no robots.txt{answer}, and so restricted nothing"
 
 
@@ -100,8 +109,10 @@ def _restricted(record: Record) -> str:
 
 def _unreachable(record: Record) -> str:
     why = ", ".join(filter(None, (record.failure, record.detail)))
-    since = f" since {time_of(record.trouble_since)}" if record.trouble_since else ""
-    return f"its robots.txt could not be fetched{since}{f' ({why})' if why else ''}"
+    since = ""
+    if record.trouble_since:
+        since = f" since {time_of(record.trouble_since)}"
+    return f"its robots.txt could not be fetched{since}{_about(why, ' ({})')}"
 
 
 def _mirror(record: Record) -> str:
@@ -111,12 +122,12 @@ def _mirror(record: Record) -> str:
 
 
 def _delay(record: Record) -> str:
-    seconds = f"{record.delay:g} s between two requests" if record.delay is not None else ""
+    seconds = _about(record.delay, "{:g} s between two requests")
     if record.rule is not None:
-        return _rule(record) + (f", which means {seconds}" if seconds else "")
+        return _rule(record) + _about(seconds, ", which means {}")
     if record.reason == Reason.MIN_DELAY and seconds:
         return f"the operator requires {seconds} to a site (min_delay)"
-    return _meaning(record) + (f": {seconds}" if seconds else "")
+    return _meaning(record) + _about(seconds, ": {}")
 
 
 def _reserved(record: Record) -> str:
@@ -134,15 +145,16 @@ def _with_evidence(record: _Judged, evidence: list[EvidenceItem]) -> str:
     item = next((each for each in evidence if each.denies), None)
     if item is None:
         return _meaning(record)
-    line = f" (line {item.line})" if item.line else ""
-    said = item.raw or (f"{item.rule}={item.value}" if item.rule else str(item.value))
+    line = _about(item.line, " (line {})")
+    said = item.raw or "=".join(filter(None, (item.rule, str(item.value))))
     return (
         f"its {item.signal} in {item.where}{line} says {said}, which denies {_listed(item.denies)}"
     )
 
 
 def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    *others, last = names
+    return " and ".join(filter(None, (", ".join(others), last)))
 
 
 #: What says why, by reason. The others are said by their meaning (core/reasons.py).
@@ -174,8 +186,8 @@ def _circumstances(record: _Judged) -> list[str]:
 def _override(record: _Judged) -> str:
     if record.override is None:
         return ""
-    owner = f" of {record.override_owner}" if record.override_owner else ""
-    reason = f" ({record.override_reason})" if record.override_reason else ""
+    owner = _about(record.override_owner, " of {}")
+    reason = _about(record.override_reason, " ({})")
     return f"the override {record.override}{owner}{reason} was in force"
 
 

@@ -16,7 +16,7 @@ import msgspec
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
 from robots_guard.audit.read.replay import judge_by
 from robots_guard.audit.read.resource import resource_of
-from robots_guard.audit.read.why import Answer, Group, find_url
+from robots_guard.audit.read.why import DecisionGroup, LogAnswer, find_url
 from robots_guard.audit.read.why import why as answer_to
 from robots_guard.audit.record import Record, SignalsRecord, moment
 from robots_guard.audit.segments import segments
@@ -92,14 +92,14 @@ def why(
     if _is_url(url):
         resource_of(url)  # raises for one without an origin
     directory = existing_directory(audit_log)
-    places, trouble = Places(audit_log, store), Unreadable()
+    places, trouble, period = Places(audit_log, store), Unreadable(), since or Period("")
     with progress("searching") as on_progress:
         asked = _asked(directory, encodable(url), on_progress)
         wanted = Filter(
             url=asked,
-            since=since.begins if since else None,
-            until=until or (since.ends if since else None),
-            agent=encodable(agent) if agent else None,
+            since=period.begins or None,
+            until=until or period.ends,
+            agent=encodable(agent or "") or None,
             key=key_in(directory),
         )
         answer = answer_to(directory, wanted, trouble, on_progress)
@@ -109,7 +109,9 @@ def why(
     else:
         print_lines(_text(answer, today, places, directory))
     report_unreadable(trouble)
-    return 0 if answer.record else NOTHING
+    if answer.record is None:
+        return NOTHING
+    return 0
 
 
 def _is_url(text: str) -> bool:
@@ -133,7 +135,7 @@ def _asked(directory: Path, text: str, on_progress: Any) -> str:
 # -- today -----------------------------------------------------------------------------------------
 
 
-def _today(answer: Answer, places: Places) -> Today | None:
+def _today(answer: LogAnswer, places: Places) -> Today | None:
     """What the stored robots.txt says now; None if there is no decision on a request."""
     record = answer.record
     if not isinstance(record, Record):
@@ -160,12 +162,17 @@ def _stored(record: Record, places: Places) -> Policy | None:
 
 def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
     """How the verdict now differs from the recorded one."""
-    document, rule = policy.document, verdict.rule
-    fetched = moment(document.fetched_at) if document else None
-    copy = f"The stored robots.txt, fetched at {time_of(fetched)}," if fetched else "The store"
-    grounds = f"line {rule.line}: {rule.text}" if rule else verdict.reason.value
+    document = policy.document
+    rule, line, grounds, copy = None, None, verdict.reason.value, "The store"
+    fetched = sha256 = None
+    if verdict.rule is not None:
+        rule, line = verdict.rule.text, verdict.rule.line
+        grounds = f"line {line}: {rule}"
+    if document is not None:
+        fetched, sha256 = moment(document.fetched_at), document.sha256
+        copy = f"The stored robots.txt, fetched at {time_of(fetched)},"
     was = (record.would or record.action, record.rule)
-    if (verdict.action.value, rule.text if rule else None) == was:
+    if (verdict.action.value, rule) == was:
         said = f"{copy} says the same ({grounds})."
     elif verdict.action is Action.PASS and was[0] != Action.PASS:
         said = f"{copy} allows it now ({grounds})."
@@ -177,17 +184,17 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
         sentence=said,
         action=verdict.action.value,
         reason=verdict.reason.value,
-        rule=rule.text if rule else None,
-        line=rule.line if rule else None,
+        rule=rule,
+        line=line,
         fetched_at=fetched,
-        sha256=document.sha256 if document else None,
+        sha256=sha256,
     )
 
 
 # -- output ----------------------------------------------------------------------------------------
 
 
-def _commands(answer: Answer, places: Places) -> list[str]:
+def _commands(answer: LogAnswer, places: Places) -> list[str]:
     """The command lines that go on from the answer."""
     log = _given("--audit-log", places.audit_log, default_audit_log())
     if answer.record is None:
@@ -201,14 +208,16 @@ def _commands(answer: Answer, places: Places) -> list[str]:
 
 
 def _given(option: str, value: str | None, default: str) -> list[str]:
-    return [option, value] if value and value != default else []
+    if value and value != default:
+        return [option, value]
+    return []
 
 
 def _command(*words: str) -> str:
     return shlex.join(("robots-guard", *words))
 
 
-def _as_data(answer: Answer, today: Today | None, places: Places) -> dict[str, Any]:
+def _as_data(answer: LogAnswer, today: Today | None, places: Places) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(answer)
     return data | {
         "sentence": sentence_of(answer.record) if answer.record else _nothing(answer),
@@ -219,7 +228,9 @@ def _as_data(answer: Answer, today: Today | None, places: Places) -> dict[str, A
     }
 
 
-def _text(answer: Answer, today: Today | None, places: Places, directory: Path) -> Iterator[Line]:
+def _text(
+    answer: LogAnswer, today: Today | None, places: Places, directory: Path
+) -> Iterator[Line]:
     record = answer.record
     if record is None:
         yield _nothing(answer), ""
@@ -236,7 +247,7 @@ def _text(answer: Answer, today: Today | None, places: Places, directory: Path) 
 
 
 def _facts(
-    answer: Answer, record: Record | SignalsRecord, today: Today | None
+    answer: LogAnswer, record: Record | SignalsRecord, today: Today | None
 ) -> Iterator[tuple[str, str]]:
     """What is known beside the sentence, as names and texts."""
     alike = [
@@ -270,7 +281,7 @@ def _facts(
     yield "id", record.id
 
 
-def _how_often(answer: Answer, alike: list[Group]) -> str:
+def _how_often(answer: LogAnswer, alike: list[DecisionGroup]) -> str:
     first, last = min(each.first for each in alike), max(each.last for each in alike)
     text = f"{_times(answer.count)}, at {time_of(last)}"
     if answer.count > 1:
@@ -283,26 +294,26 @@ def _how_often(answer: Answer, alike: list[Group]) -> str:
     return text
 
 
-def _who(group: Group) -> str:
-    parts = [group.component, f"job {group.job}" if group.job else ""]
+def _who(group: DecisionGroup) -> str:
+    parts = [group.component, f"job {group.job}" * bool(group.job)]
     where = ", ".join(filter(None, parts))
-    return f"{group.agent or 'a client'} ({where})" if where else group.agent
+    return f"{group.agent or 'a client'} ({where or 'unknown'})"
 
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _other(group: Group) -> str:
-    rule = f": line {group.line}, {group.rule}" if group.rule else ""
-    what = " (response)" if group.kind == "signals" else ""
+def _other(group: DecisionGroup) -> str:
+    rule = f": line {group.line}, {group.rule}" * bool(group.rule)
+    what = " (response)" * (group.kind == "signals")
     return (
         f"{group.action}{what} for {_who(group)}, {group.reason}{rule}, {_times(group.count)},"
         f" the last at {time_of(group.last)} ({group.id})"
     )
 
 
-def _counted_passes(answer: Answer) -> Iterator[str]:
+def _counted_passes(answer: LogAnswer) -> Iterator[str]:
     for each in answer.passes:
         yield (
             f"{each.count:,} requests of {each.agent} to {answer.origin} passed"
@@ -311,22 +322,28 @@ def _counted_passes(answer: Answer) -> Iterator[str]:
         )
 
 
-def _period(answer: Answer) -> str:
+def _period(answer: LogAnswer) -> str:
     if answer.since is None and answer.until is None:
         return "all that is recorded"
-    begins = f"from {time_of(answer.since)}" if answer.since else "from the first record"
-    return begins + (f" to {time_of(answer.until)}" if answer.until else " on")
+    begins, ends = "from the first record", " on"
+    if answer.since:
+        begins = f"from {time_of(answer.since)}"
+    if answer.until:
+        ends = f" to {time_of(answer.until)}"
+    return begins + ends
 
 
-def _nothing(answer: Answer) -> str:
+def _nothing(answer: LogAnswer) -> str:
     return f"Nothing is recorded of {answer.url}."
 
 
-def _nothing_facts(answer: Answer, directory: Path) -> Iterator[tuple[str, str]]:
+def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, str]]:
     """What was searched, and what is recorded that is nearest."""
     searched = answer.searched
-    days = f" of {_span_of(searched.days)}" if searched.days else ""
-    files = "1 file" if searched.files == 1 else f"{searched.files} files"
+    days = ""
+    if searched.days:
+        days = f" of {_span_of(searched.days)}"
+    files = f"{searched.files} file{'s' * (searched.files != 1)}"
     yield "searched", f"{files}{days} in {directory}, {searched.records:,} records"
     yield "period", _period(answer)
     yield "passes", _passes_recorded(searched.passes)
@@ -342,7 +359,7 @@ def _nothing_facts(answer: Answer, directory: Path) -> Iterator[tuple[str, str]]
 
 def _span_of(days: list[str]) -> str:
     first, last = (f"{day[:4]}-{day[4:6]}-{day[6:]}" for day in (days[0], days[-1]))
-    return first if first == last else f"{first} to {last}"
+    return " to ".join(dict.fromkeys((first, last)))
 
 
 def _passes_recorded(settings: dict[str, int]) -> str:
@@ -350,7 +367,7 @@ def _passes_recorded(settings: dict[str, int]) -> str:
     if not settings:
         return "the writers' settings are not recorded, so whether passes were is not known"
     ways = "; ".join(
-        f"{_way(setting)} ({count} {'writer' if count == 1 else 'writers'})"
+        f"{_way(setting)} ({count} writer{'s' * (count != 1)})"
         for setting, count in settings.items()
     )
     if set(settings) <= {"all", "evidence"}:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, kind_of
-from robots_guard.audit.read.resource import Place, place_of
+from robots_guard.audit.read.resource import UrlPlace, place_of
 from robots_guard.audit.record import (
     AnyRecord,
     Fetch,
@@ -53,7 +53,7 @@ def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return str(origin)
 
 
-def _place(ctx: click.Context, param: click.Parameter, value: str | None) -> Place | None:
+def _place(ctx: click.Context, param: click.Parameter, value: str | None) -> UrlPlace | None:
     """Convert a URL, the beginning of URLs, or a host."""
     try:
         return None if value is None else place_of(encodable(value))
