@@ -59,7 +59,7 @@ as_file = click.option(
     "verifies",
     default=True,
     show_default=True,
-    help="Verify the whole audit log, and show the result. A million records take about a minute.",
+    help="Verify the whole audit log, which reads every line, and show the result.",
 )
 @store_option
 def report(
