@@ -25,6 +25,8 @@ NAMES = {
 }
 UPSTREAM = {"mitmproxy/proxy/server.py"}  # a module of mitmproxy
 NAMED = re.compile(r"(?<![\w/.*{}<>-])(?:\.\./)*((?:[\w-]+/)*[\w-]+\.(?:md|py))(?![\w/-])")
+#: A file that a command of a page writes: the reader then has it.
+WRITTEN = re.compile(r"^\$ .* > ([\w./-]+)$", re.MULTILINE)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MODULES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
 MUTMUT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mutmut"]
@@ -77,11 +79,13 @@ def selected_tests() -> list[str]:
 
 
 def missing(text: str) -> list[str]:
-    """Return the names of files in a text that are not the end of a file's path."""
+    """Return the names of files in a text that are not the end of a file's path, and that no
+    command in it writes."""
+    known = {*NAMES, *UPSTREAM, *WRITTEN.findall(text)}
     return [
         name
         for name in NAMED.findall(text)
-        if name not in UPSTREAM and not any(f"/{path}".endswith(f"/{name}") for path in NAMES)
+        if not any(f"/{path}".endswith(f"/{name}") for path in known)
     ]
 
 
