@@ -40,6 +40,7 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from robots_guard.audit.bundle.archive import bundle_name
 from robots_guard.audit.read.reader import COMPONENTS, Filter
 from robots_guard.audit.record import Fetch
 from robots_guard.audit.record import moment as as_recorded
@@ -61,7 +62,7 @@ from robots_guard.console.pages.decisions import (
     read_csv_page,
     read_page,
 )
-from robots_guard.console.pages.evidence import evidence_name, write_evidence
+from robots_guard.console.pages.evidence import write_evidence
 from robots_guard.console.pages.fetch import archived_response, details_of_fetch, fetch_of
 from robots_guard.console.pages.origins import (
     DAY,
@@ -311,7 +312,7 @@ class Console:
         """Send the evidence of a decision."""
         identity, target = request.path_params["identity"], io.BytesIO()
         write_evidence(target, identity, self._sources)
-        name = evidence_name(identity)
+        name = bundle_name(identity)
         return Response(target.getvalue(), media_type="application/zip", headers=_as_file(name))
 
     def fetch(self, request: Request) -> Response:

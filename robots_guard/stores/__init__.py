@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.core.codec import EMPTY
+from robots_guard.errors import MissingExtra, SettingsError, StoreError
 from robots_guard.ports import SharedStore
 from robots_guard.stores.database import ReadOnlyDatabase
 from robots_guard.stores.sqlite import SqliteStore
@@ -60,6 +61,32 @@ def open_existing(url: str) -> SharedStore | None:
     if path is not None and not path.exists():
         return look_at(url)  # raises it
     return open_store(url)
+
+
+def document_in(store: SharedStore | None, sha256: str) -> bytes:
+    """Return a document that a store keeps. Raises LookupError, which says in a sentence why there
+    is none."""
+    if sha256 == EMPTY:
+        return b""
+    if store is None:
+        raise LookupError(
+            "No store keeps documents: name the store of the integrations with --store."
+        )
+    try:
+        body = store.document(sha256)
+    except (StoreError, ValueError) as error:
+        raise LookupError(f"The store {error}.") from error
+    if body is None:
+        raise LookupError("The store no longer has this document.")
+    return body
+
+
+def find_document(store: SharedStore | None, sha256: str) -> bytes | None:
+    """Return a document that a store keeps, or None."""
+    try:
+        return document_in(store, sha256)
+    except LookupError:
+        return None
 
 
 def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:

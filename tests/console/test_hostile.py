@@ -13,9 +13,9 @@ from audit.decisions import AT
 from console.conftest import HOST, TOKEN, let_in
 from console.material import HEADER_ID, HOSTILE, plant, policy, scene
 
+from robots_guard.audit.bundle.archive import bundle_name
 from robots_guard.audit.show.markup import visible
 from robots_guard.console import app
-from robots_guard.console.pages.evidence import evidence_name
 
 BODY = (
     b"User-agent: *\n"
@@ -161,7 +161,7 @@ async def test_archive_outside_the_audit_log_is_not_read(planted):
 
 
 def test_id_cannot_add_a_header_field():
-    assert evidence_name(HEADER_ID) == ("robots-guard-bundle-xfilenameevilexeSet-Cookieowned1y.zip")
+    assert bundle_name(HEADER_ID) == ("robots-guard-bundle-xfilenameevilexeSet-Cookieowned1y.zip")
 
 
 async def test_forged_record_has_no_evidence(planted):

@@ -138,7 +138,7 @@ async def test_overview_shows_what_changed_in_a_robots_txt(console):
 
     assert "https://shop.example 2027-01-15 07:00. 5 lines added, 1 removed." in shown
     assert "https://gone.example 2027-01-15 03:00. It is gone: status 404." in shown
-    assert "The store no longer has both versions." in shown
+    assert "The store no longer has this document." in shown
     removed = re.findall(r'<tr class="removed">.*?<td>([^<]*)</td></tr>', page)
     added = re.findall(r'<tr class="added">.*?<td>([^<]*)</td></tr>', page)
     assert removed == ["Crawl-delay: 10"]

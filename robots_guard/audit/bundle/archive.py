@@ -31,6 +31,15 @@ _ENTRY_BYTES = 46 + 200  # of a file in the directory of an archive, at most
 _LISTED = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
+def bundle_name(identity: str = "") -> str:
+    """Return a name for a bundle's file: of one decision, or of a selection.
+
+    It can stand in a path and in a header field: of an id it has letters, digits and hyphens only.
+    """
+    letters = re.sub(r"[^A-Za-z0-9-]", "", identity)[:64]
+    return f"robots-guard-bundle-{letters or 'selection'}.zip"
+
+
 class NoBundle(SettingsError):
     """Raised for a file that is not a bundle."""
 

@@ -24,7 +24,7 @@ import msgspec
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
 from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
 from robots_guard.audit.read.resource import host_pattern, prefix_of
-from robots_guard.audit.record import SCHEMA, AnyRecord
+from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord
 from robots_guard.audit.schema import (
     COLUMNS,
     JSON_COLUMNS,
@@ -459,6 +459,19 @@ def _days(read: list[Segment]) -> Sequence[str | None]:
     if not all(segment.day for segment in read):
         return [None]
     return [*sorted({segment.day for segment in read})]
+
+
+def find_decision(
+    directory: Path, identity: str, progress: Progress | None = None
+) -> Record | SignalsRecord | None:
+    """The decision with this id, on a request or a response, whether it passed or not; None if
+    there is none."""
+    for kind in (DECISION, "signals"):
+        with Search(directory, Filter(kind=kind, id=identity), progress) as search:
+            for entry in search.records(limit=1):
+                if isinstance(entry, Record | SignalsRecord):
+                    return entry
+    return None
 
 
 def conditions(wanted: Filter, dropping: Sequence[str] = ()) -> tuple[str, list[Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from robots_guard.audit.read.reader import DECISION, Filter, Unreadable
+from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.resource import resource_of
 from robots_guard.audit.read.search import (
     COUNTED,
@@ -132,16 +132,6 @@ def why(
         answer = _Question(search).answer()
         trouble.add(search.unreadable())
     return answer
-
-
-def find_url(directory: Path, identity: str, progress: Progress | None = None) -> str | None:
-    """The URL of the decision with this id, as it was recorded, or None if there is none."""
-    for kind in (DECISION, "signals"):
-        with Search(directory, Filter(kind=kind, id=identity), progress) as search:
-            for entry in search.records(limit=1, newest_first=True):
-                if isinstance(entry, Record | SignalsRecord):
-                    return entry.url
-    return None
 
 
 class _OriginSearch(Search):

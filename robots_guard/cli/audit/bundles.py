@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,13 +12,13 @@ import click
 import msgspec
 
 from robots_guard.audit.anchors import InvalidAnchor, certificates_in
-from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle
+from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle, bundle_name
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.search import Search, find_decision
 from robots_guard.audit.record import Record, SignalsRecord, Start
 from robots_guard.audit.signing import InvalidKey, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
@@ -33,7 +34,8 @@ from robots_guard.core.verdict import RuleRef, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS, default_store
-from robots_guard.stores import look_at
+from robots_guard.stores import find_document, look_at
+from robots_guard.text import counted
 
 DIFFERS = 1  # the exit status of `replay` if a verdict differs, or anything contradicts a bundle
 MOST_SHOWN = 20  # decisions
@@ -74,7 +76,7 @@ def bundle(
         raise click.UsageError("give either ids of decisions or filters, such as --since 1d")
     directory = existing_directory(audit_log)
     wanted = filter_of(values, directory)
-    path = output or Path(_default_name(ids))
+    path = output or Path(bundle_name("".join(ids[:1])))
     with (
         _new_file(path) as target,
         _documents(store) as documents,
@@ -85,20 +87,15 @@ def bundle(
             target, search, wanted, documents=documents, now=CLOCKS.now(), ids=ids
         )
     click.echo(
-        f"robots-guard: bundle written to {path}: {summary.records} records,"
-        f" {summary.documents} documents",
+        f"robots-guard: bundle written to {path}: {counted(summary.records, 'record')},"
+        f" {counted(summary.documents, 'document')}",
         err=True,
     )
     report_unreadable(summary.trouble)
     problems = _contradictions(verify_bundle(path.read_bytes(), now=CLOCKS.now()))
     for problem in problems:
         click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
-    return DIFFERS if problems else 0
-
-
-def _default_name(ids: tuple[str, ...]) -> str:
-    name = "".join(letter for letter in ids[0] if letter.isalnum() or letter == "-") if ids else ""
-    return f"robots-guard-bundle-{name[:64] or 'selection'}.zip"
+    return _status(differs=bool(problems))
 
 
 @contextmanager
@@ -130,20 +127,11 @@ def _documents(store: str | None) -> Iterator[Callable[[str], bytes | None]]:
     policies = None
     with suppress(SettingsError):
         policies = look_at(store or default_store())
-    if policies is None:
-        yield lambda _: None
-        return
-
-    def document(sha256: str) -> bytes | None:
-        try:
-            return policies.document(sha256)
-        except (StoreError, ValueError):
-            return None
-
     try:
-        yield document
+        yield partial(find_document, policies)
     finally:
-        policies.close()
+        if policies is not None:
+            policies.close()
 
 
 @click.command()
@@ -179,12 +167,19 @@ def replay(
     if path.is_file():
         trust = BundleTrust(_keys(keys), _roots(tsa_roots))
         result = verify_bundle(_content(path, LARGEST_ARCHIVE), trust, CLOCKS.now())
-        _show_json(result) if as_json else _show(result)
-        return DIFFERS if result.is_contradicted else 0
+        show = _show
+        if as_json:
+            show = _show_json
+        show(result)
+        return _status(differs=result.is_contradicted)
     judgement = _find_judgement(audit_log, store, id_or_file)
     replayed = replay_judgement(judgement, CLOCKS.now())
     _print_replay(judgement, replayed)
-    if replayed.differences:
+    return _status(differs=bool(replayed.differences))
+
+
+def _status(*, differs: bool) -> int:
+    if differs:
         return DIFFERS
     return 0
 
@@ -240,7 +235,7 @@ def _show(result: Verification) -> None:
     for judgement, replayed in result.replayed[:MOST_SHOWN]:
         lines += _recorded_lines(judgement, replayed)
     if len(result.replayed) > MOST_SHOWN:
-        lines.append((f"and {len(result.replayed) - MOST_SHOWN} further decisions", ""))
+        lines.append((f"and {counted(len(result.replayed) - MOST_SHOWN, 'further decision')}", ""))
     for state in ClaimState:
         mine = [each.sentence for each in result.claims if each.state is state]
         if mine:
@@ -252,7 +247,7 @@ def _show(result: Verification) -> None:
 def _conclusion(result: Verification) -> str:
     problems = len(_contradictions(result))
     if problems:
-        return f"not verified: the bundle contradicts itself ({problems} claims)"
+        return f"not verified: the bundle contradicts itself ({counted(problems, 'claim')})"
     if not result.completeness.runs:
         return "the record is consistent, but nothing ties it to a time or a writer"
     return "verified: nothing contradicts the bundle; what it does not prove stands above"
@@ -264,30 +259,35 @@ def _conclusion(result: Verification) -> str:
 def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> Judgement:
     """Return a record with its document and settings. Raises SettingsError if there is no such record."""
     directory = existing_directory(audit_log)
-    record = find_decision(directory, identity)
-    if not isinstance(record, Record | SignalsRecord):
+    record = find_recorded(directory, identity)
+    if record is None:
         raise SettingsError(
             f"there is no decision {identity!r} in {str(directory)!r}:"
             " check the id, or name the audit log's directory with --audit-log"
         )
-    start = _find_first(directory, Filter(kind="start", writer=record.writer))
-    return Judgement(
-        record=record,
-        settings=start.settings if isinstance(start, Start) else {},
-        document=stored_document(store, record.sha256) if isinstance(record, Record) else None,
-    )
+    document, settings = None, {}
+    if isinstance(record, Record):
+        document = stored_document(store, record.sha256)
+    start = _start_of(directory, record)
+    if start is not None:
+        settings = start.settings
+    return Judgement(record=record, settings=settings, document=document)
 
 
-def find_decision(directory: Path, identity: str) -> Any:
+def find_recorded(directory: Path, identity: str) -> Record | SignalsRecord | None:
     """Return the decision with this id: on a request, or on a response, whether it passed or not."""
-    kinds = ("decision", "signals")
-    found = (_find_first(directory, Filter(id=identity, kind=kind)) for kind in kinds)
-    return next(filter(None, found), None)
+    with progress("searching") as on_progress:
+        return find_decision(directory, identity, on_progress)
 
 
-def _find_first(directory: Path, wanted: Filter) -> Any:
+def _start_of(directory: Path, record: Record | SignalsRecord) -> Start | None:
+    """Return the start record of a record's writer."""
+    wanted = Filter(kind="start", writer=record.writer)
     with progress("searching") as on_progress, Search(directory, wanted, on_progress) as search:
-        return next(search.records(limit=1), None)
+        found = next(search.records(limit=1), None)
+    if isinstance(found, Start):
+        return found
+    return None
 
 
 def stored_document(store: str | None, sha256: str | None) -> bytes | None:
@@ -305,12 +305,15 @@ def stored_document(store: str | None, sha256: str | None) -> bytes | None:
 
 
 def _print_replay(judgement: Judgement, result: Replayed) -> None:
+    conclusion = "the same verdict"
+    if result.differences:
+        conclusion = "the verdict differs"
     print_lines(
         [
             *_recorded_lines(judgement, result),
             *((f"differs: {difference}", "red") for difference in result.differences),
             *((f"note: {caveat}", "yellow") for caveat in result.caveats),
-            ("the verdict differs" if result.differences else "the same verdict", ""),
+            (conclusion, ""),
         ]
     )
 
@@ -331,7 +334,9 @@ def _recorded_lines(judgement: Judgement, result: Replayed) -> list[tuple[str, s
 def _outcome(it: Record | SignalsRecord | Verdict) -> str:
     """Return the action and reason, and what would have been done without an exemption, or if
     report_only were not set."""
-    would = f", otherwise {it.would.upper()}" if it.would else ""
+    would = ""
+    if it.would:
+        would = f", otherwise {it.would.upper()}"
     return f"{it.action.upper()} ({it.reason}{would})"
 
 
@@ -339,7 +344,8 @@ def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
     """Return the deciding line and the lines around it."""
     if not document or rule is None:
         return []
+    marks = {rule.line: ">"}
     return [
-        f"{'>' if number == rule.line else ' '} {number:4}  {text}"
+        f"{marks.get(number, ' ')} {number:4}  {text}"
         for number, text in excerpt(document, rule.line)
     ]

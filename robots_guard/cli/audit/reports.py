@@ -16,7 +16,7 @@ from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, moment
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.cli.audit.bundles import find_decision, stored_document
+from robots_guard.cli.audit.bundles import find_recorded, stored_document
 from robots_guard.cli.audit.records import filter_of, filters, note_if_empty
 from robots_guard.cli.options import (
     audit_log_option,
@@ -108,7 +108,9 @@ def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownR
     """Return the refusal with this id as the report shows it. A missing document is no error: the report says why."""
     from robots_guard.audit.show.report import refusal_of
 
-    record = find_decision(directory, identity) if identity else None
+    record = None
+    if identity:
+        record = find_recorded(directory, identity)
     if not isinstance(record, Record):
         return None
     try:

@@ -16,7 +16,8 @@ from robots_guard.console.pages.records import find_records
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.reasons import Comparison, Reason, meaning_of
-from robots_guard.errors import SettingsError, StoreError
+from robots_guard.errors import SettingsError
+from robots_guard.stores import document_in
 
 MOST = 20  # decisions on one request that are shown
 
@@ -148,10 +149,7 @@ def find_document(sources: Sources, record: Record) -> tuple[bytes | None, str]:
         return None, "This decision did not depend on a robots.txt."
     if sha256 == EMPTY:
         return None, "The response had no body with rules."
-    if sources.store is None:
-        return None, "No store keeps documents: name the store of the integrations with --store."
     try:
-        body = sources.store.document(sha256)
-    except (StoreError, ValueError) as error:
-        return None, f"The store {error}."
-    return body, "" if body is not None else "The store no longer has this document."
+        return document_in(sources.store, sha256), ""
+    except LookupError as error:
+        return None, str(error)

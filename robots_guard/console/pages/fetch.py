@@ -17,7 +17,8 @@ from robots_guard.audit.segments import WARC, why_not_plain
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.pages.records import find_records
 from robots_guard.console.sources import Sources
-from robots_guard.errors import SettingsError, StoreError
+from robots_guard.errors import SettingsError
+from robots_guard.stores import document_in
 
 #: A fetch is recorded shortly before the time that its policy states.
 BEFORE, AFTER = timedelta(seconds=5), timedelta(seconds=1)
@@ -128,14 +129,10 @@ def _list_document(record: Fetch, sources: Sources) -> tuple[Listing | None, str
     """Return the file that a fetch brought, or None and why there is none."""
     if record.sha256 is None:
         return None, "The fetch brought no file."
-    if sources.store is None:
-        return None, "No store keeps files: name the store of the integrations with --store."
     try:
-        body = sources.store.document(record.sha256)
-    except (StoreError, ValueError) as error:
-        return None, f"The store {error}."
-    if body is None:
-        return None, "The store does not have this file."
+        body = document_in(sources.store, record.sha256)
+    except LookupError as error:
+        return None, str(error)
     if not body:
         return None, "The file is empty."
     return listing(body, None), ""

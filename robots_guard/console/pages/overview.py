@@ -13,9 +13,9 @@ from typing import NamedTuple
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.news import STATES, ChangedFile
 from robots_guard.console.difference import Difference, difference
-from robots_guard.core.codec import EMPTY
-from robots_guard.errors import StoreError
 from robots_guard.ports import SharedStore
+from robots_guard.stores import document_in
+from robots_guard.text import counted
 
 VERSIONS = 20  # of a robots.txt that are shown
 DIFFERENCES = 256  # that are cached
@@ -85,7 +85,7 @@ class Differences:
             found = self._cached(change.before, change.after)
         except LookupError as error:
             return shown("It changed", None, str(error))
-        return shown(_counted(found), found, "")
+        return shown(_size_of(found), found, "")
 
     def history(self, search: Search, origin: str) -> list[Version]:
         """Return the versions of an origin's robots.txt, and one more than is shown."""
@@ -104,28 +104,8 @@ class Differences:
         return History(found[:VERSIONS], len(found) > VERSIONS)
 
     def _compare(self, before: str, after: str) -> Difference:
-        return difference(self._document(before), self._document(after))
-
-    def _document(self, digest: str) -> bytes:
-        """Return a document. Raises LookupError, which says why it is missing."""
-        if digest == EMPTY:
-            return b""
-        if self._store is None:
-            raise LookupError("No store keeps documents: name the store with --store.")
-        try:
-            body = self._store.document(digest)
-        except (StoreError, ValueError) as error:
-            raise LookupError(f"The store {error}.") from error
-        if body is None:
-            raise LookupError("The store no longer has both versions.")
-        return body
+        return difference(document_in(self._store, before), document_in(self._store, after))
 
 
-def _counted(found: Difference) -> str:
-    return f"{_lines(found.added)} added, {found.removed:,} removed"
-
-
-def _lines(number: int) -> str:
-    if number == 1:
-        return "1 line"
-    return f"{number:,} lines"
+def _size_of(found: Difference) -> str:
+    return f"{counted(found.added, 'line')} added, {found.removed:,} removed"
