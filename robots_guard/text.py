@@ -1,4 +1,4 @@
-"""Text for people: untrusted text made printable, durations, and suggestions for wrong names and
+"""Text for people: untrusted text made printable, durations, counts, and suggestions for wrong names and
 values.
 
 Invariant: text from outside (a URL, a rule, a user agent) cannot hide anything. Characters that are
@@ -73,6 +73,17 @@ def span(seconds: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1: ``1 file``, ``1,200 files``.
+
+    The plural of a noun that has another one than "s" follows a slash: ``try/tries``.
+    """
+    singular, _, plural = noun.partition("/")
+    if count == 1:
+        return f"1 {singular}"
+    return f"{count:,} {plural or singular + 's'}"
 
 
 def line_numbers(lines: Sequence[int], most: int = 8) -> str:

@@ -30,7 +30,7 @@ from robots_guard.lint.workflow import command
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
-from robots_guard.text import line_numbers
+from robots_guard.text import counted, line_numbers
 
 #: More dialects than this are shown as "all dialects" if the effect is the same in all.
 SHOWN_DIALECTS = 3
@@ -258,10 +258,7 @@ def _dialects_of(effect: Effect, finding: Finding) -> str:
 def summary(found: Sequence[Finding]) -> str:
     """Return the number of findings of each severity, as text."""
     counts = [(severity, sum(each.severity is severity for each in found)) for severity in Severity]
-    return (
-        ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count)
-        or "no findings"
-    )
+    return ", ".join(counted(count, name) for name, count in counts if count) or "no findings"
 
 
 def _write_json(reports: Sequence[LintReport], chosen: Sequence[Dialect]) -> None:

@@ -7,6 +7,7 @@ from math import isfinite
 from urllib.parse import quote
 
 from robots_guard.audit.show.markup import environment
+from robots_guard.audit.show.sentence import time_of
 from robots_guard.core.reasons import meaning_of
 from robots_guard.text import span
 
@@ -24,15 +25,6 @@ def at(value: str | None) -> str:
     if value and len(value) == 24:
         return f"{value[:10]} {value[11:19]}"
     return value or ""
-
-
-def day_and_time(value: str | None) -> str:
-    """Return a record's time for a sentence, such as ``15 January 2027 at 07:59:50 UTC``."""
-    try:
-        found = datetime.fromisoformat(value or "")
-    except ValueError:
-        return value or ""
-    return f"{found.day} {found:%B %Y at %H:%M:%S} UTC"
 
 
 def segment(value: str) -> str:
@@ -97,7 +89,7 @@ TEMPLATES.filters |= {
     "kind": kind,
     "at": at,
     "change": change,
-    "day_and_time": day_and_time,
+    "time_of": time_of,
     "meaning": meaning_of,
     "moment": moment,
     "parts": parts_of,

@@ -208,8 +208,10 @@ def _fault(row: Any) -> str | None:
     missing = [name for name in _REQUIRED if name not in row]
     if missing:
         remedies = ", ".join(_REQUIRED[name] for name in missing)
-        is_missing = "is missing" if len(missing) == 1 else "are missing"
-        return f"{', '.join(missing)} {is_missing}: state {remedies}"
+        verb = "is"
+        if len(missing) > 1:
+            verb = "are"
+        return f"{', '.join(missing)} {verb} missing: state {remedies}"
     for name, value in row.items():
         if objection := wrong_type(value, _KEYS[name]):
             return f"{name} = {value!r} {objection}"

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Record, clean, records, shown
 from robots_guard.rep.robots import Group, Robots, parse
-from robots_guard.text import printable
+from robots_guard.text import counted, printable
 
 BASE = DIALECTS["rfc9309"]
 RULES = (b"allow", b"disallow")
@@ -217,7 +217,9 @@ def _places(robots: Robots) -> Iterator[LinePlace]:
 
 def _describe_agent(group: Group | None, value: bytes) -> str:
     rules = len(group.rules) if group else 0
-    count = "1 rule" if rules == 1 else f"{rules or 'no'} rules"
+    count = "no rules"
+    if rules:
+        count = counted(rules, "rule")
     return f"a group for {quoted(value)} with {count}"
 
 

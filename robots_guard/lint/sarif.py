@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from robots_guard.lint.finding import Finding
 from robots_guard.lint.response import KINDS, FindingKind
+from robots_guard.text import counted
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
@@ -105,6 +106,8 @@ def _location(file: Artifact, line: int | None) -> dict[str, Any]:
 def message_of(finding: Finding) -> str:
     """The message, the number of further lines, and below that one line per effect on dialects."""
     more = len(finding.lines) - 1
-    further = f" (and on {more} more line{'' if more == 1 else 's'})" if more > 0 else ""
+    further = ""
+    if more > 0:
+        further = f" (and on {counted(more, 'more line')})"
     effects = [f"{', '.join(effect.dialects)}: {effect.does}" for effect in finding.effects]
     return "\n".join([finding.message + further, *effects])

@@ -587,7 +587,7 @@ def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypa
     path = tmp_path / "bundle.zip"
     written = here("audit", "bundle", identity, "-o", path)
     assert (written.status, written.out) == (0, "")
-    assert f"bundle written to {path}: 3 records, 1 documents" in written.err
+    assert f"bundle written to {path}: 3 records, 1 document\n" in written.err
     again = here("audit", "bundle", identity, "-o", path)
     assert again.status == 2
     assert "exists and is not overwritten: name another file with --output" in again.err

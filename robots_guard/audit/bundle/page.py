@@ -16,7 +16,7 @@ from robots_guard.audit.bundle.derivation import name_of, overrides_text
 from robots_guard.audit.bundle.trust import key_name
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats
 from robots_guard.audit.show.markup import environment
-from robots_guard.audit.show.sentence import sentence_of
+from robots_guard.audit.show.sentence import date_and_time, sentence_of
 from robots_guard.rep.lines import excerpt
 
 if TYPE_CHECKING:
@@ -86,13 +86,6 @@ def page_of(parts: Parts, completeness: Completeness) -> bytes:
 @cache
 def _template() -> Template:
     return environment().get_template("bundle.html")
-
-
-def when(at: str | None) -> str:
-    """A time for people."""
-    if not at or len(at) < len("2027-01-15T08:00:00"):
-        return at or "an unknown time"
-    return f"{at[:10]} {at[11:19]} UTC"
 
 
 def _title(parts: Parts, records: list[Judged]) -> str:
@@ -187,7 +180,7 @@ def _fetch_note(fetch: Fetch) -> tuple[str, str]:
         verified = "without TLS"
     if fetch.location:
         outcome += f", to {fetch.location}"
-    return when(fetch.at), f"{fetch.url}: {outcome}, by {fetch.via}, {verified}"
+    return date_and_time(fetch.at), f"{fetch.url}: {outcome}, by {fetch.via}, {verified}"
 
 
 def _counted(line: Any) -> str | None:
@@ -196,13 +189,13 @@ def _counted(line: Any) -> str | None:
     if isinstance(entry, Repeats):
         return (
             f"{entry.count} further decisions like {entry.id} ({entry.action}, {entry.reason}) on"
-            f" {entry.origin} from {when(entry.since)} to {when(entry.until)}"
+            f" {entry.origin} from {date_and_time(entry.since)} to {date_and_time(entry.until)}"
         )
     if entry.__struct_config__.tag == "passes":
         plain: Any = entry
         return (
             f"{plain.agent} was allowed to make {plain.count} requests to {plain.origin} from"
-            f" {when(plain.since)} to {when(plain.until)}"
+            f" {date_and_time(plain.since)} to {date_and_time(plain.until)}"
         )
     return None
 
@@ -211,7 +204,7 @@ def _chain_note(chain: Chain, parts: Parts) -> ChainNote:
     count = sum(line.entry.writer == chain.writer for line in parts.lines)
     seals = [each.seal for each in chain.spans if each.seal is not None]
     heads = ", ".join(
-        f"up to number {seal.last} at {when(seal.at)} with the key {key_name(seal.key)}"
+        f"up to number {seal.last} at {date_and_time(seal.at)} with the key {key_name(seal.key)}"
         for seal in seals[-3:]
     )
     stamps = [name for name, content in parts.anchors.items() if chain.writer.encode() in content]
@@ -232,4 +225,4 @@ def _anchor_note(name: str, content: bytes) -> tuple[str, str]:
     except InvalidAnchor as error:
         return name, f"not readable: {error}"
     stated = ", ".join(f"{each.writer} up to {each.last}" for each in anchor.heads[:50])
-    return name, f"{when(anchor.at)}, for {stated}"
+    return name, f"{date_and_time(anchor.at)}, for {stated}"

@@ -30,6 +30,7 @@ from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
 from robots_guard.core.component import Component
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.text import counted
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
 PIECE = 64 * 1024  # bytes
@@ -108,12 +109,14 @@ class Unreadable:
 
     def __str__(self) -> str:
         parts = [
-            f"{_lines(count, 'torn')} in {name} (a write was cut off)"
+            f"{counted(count, 'torn line')} in {name} (a write was cut off)"
             for name, count in self.torn.items()
         ]
-        parts += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
         parts += [
-            f"{_records(found.records)} in {name} written by a newer robots_guard (schema {found.schema}):"
+            f"{counted(count, 'unreadable line')} in {name}" for name, count in self.lines.items()
+        ]
+        parts += [
+            f"{counted(found.records, 'record')} in {name} written by a newer robots_guard (schema {found.schema}):"
             " update robots_guard to read them"
             for name, found in self.newer.items()
         ]
@@ -138,16 +141,6 @@ class Unreadable:
         is_torn = line.startswith(b'{"kind":"'[: len(line)])
         counts = self.torn if is_torn else self.lines
         counts[name] = counts.get(name, 0) + 1
-
-
-def _records(count: int) -> str:
-    return f"{count} record{'s' * (count != 1)}"
-
-
-def _lines(count: int, adjective: str) -> str:
-    if count == 1:
-        return f"1 {adjective} line"
-    return f"{count} {adjective} lines"
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

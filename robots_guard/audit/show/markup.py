@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from robots_guard.errors import MissingExtra
-from robots_guard.text import printable
+from robots_guard.text import counted, printable
 
 try:
     import jinja2
@@ -33,7 +33,13 @@ def environment(*packages: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": cell, "cut": cut, "number": number, "query": urlencode}
+    made.filters |= {
+        "cell": cell,
+        "counted": counted,
+        "cut": cut,
+        "number": number,
+        "query": urlencode,
+    }
     return made
 
 

@@ -10,7 +10,7 @@ from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy, Reservations
 from robots_guard.rep.dialect import Dialect
-from robots_guard.text import span
+from robots_guard.text import counted, span
 
 
 class PolicyView(NamedTuple):
@@ -96,7 +96,7 @@ def facts(
     if view.policy.reservations is not None:
         yield "tdmrep", _described_reservations(view.policy.reservations, view.now, when)
     if trouble is not None:
-        tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
+        tries = counted(trouble.attempts, "try/tries")
         yield "trouble", f"{trouble.says}, {tries} since {when(trouble.since)}"
     expires = view.policy.expires_at(view.dialect)
     remaining = f", in {span(expires - view.now)}" if expires > view.now else ", which is past"

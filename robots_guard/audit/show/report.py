@@ -15,10 +15,11 @@ from robots_guard.audit.record import Record
 from robots_guard.audit.show.chart import NARROW, chart
 from robots_guard.audit.show.figures import Counts, Summary
 from robots_guard.audit.show.markup import environment, number
-from robots_guard.audit.show.sentence import sentence_of
-from robots_guard.audit.show.verification import Verification
+from robots_guard.audit.show.sentence import date_and_time, sentence_of
+from robots_guard.audit.show.verification import LogVerification
 from robots_guard.core.reasons import meaning_of
 from robots_guard.rep.lines import excerpt
+from robots_guard.text import counted
 
 TITLE = "Report on crawling under robots.txt"
 ROWS = 10  # of a table
@@ -78,7 +79,7 @@ def page(
     cover: Cover,
     *,
     refusal: ShownRefusal | None = None,
-    verification: Verification | None = None,
+    verification: LogVerification | None = None,
     trouble: str = "",
 ) -> str:
     """Return the report as HTML. `trouble` says which records could not be read."""
@@ -88,7 +89,7 @@ def page(
         "setting": setting,
         "because": meaning_of,
         "day": last_day,
-        "when": when,
+        "date_and_time": date_and_time,
     }
     bars = summary.timeline.bars
     return templates.get_template("report.html").render(
@@ -104,7 +105,7 @@ def page(
     )
 
 
-def sentences_of(summary: Summary, verification: Verification | None) -> list[str]:
+def sentences_of(summary: Summary, verification: LogVerification | None) -> list[str]:
     """Return the report in a few sentences."""
     found = [_totals(summary.counts)]
     refusals = [(each[1], each[2]) for each in summary.timeline.reasons if each[0] == "drop"]
@@ -116,19 +117,19 @@ def sentences_of(summary: Summary, verification: Verification | None) -> list[st
     if summary.exceptions:
         owners = sorted({str(each[1]) for each in summary.exceptions if each[1]})
         found.append(
-            f"{_counted(len(summary.exceptions), 'exception')} for single sites let"
-            f" {_counted(through, 'request')} through; their owners: {', '.join(owners[:NAMED])}."
+            f"{counted(len(summary.exceptions), 'exception')} for single sites let"
+            f" {counted(through, 'request')} through; their owners: {', '.join(owners[:NAMED])}."
         )
     else:
         found.append("No exception for a single site was used.")
     if summary.opened:
         found.append(
-            f"{_counted(summary.opened, 'request')} passed only because a setting is less strict"
+            f"{counted(summary.opened, 'request')} passed only because a setting is less strict"
             " than the default."
         )
     if summary.would:
         found.append(
-            f"{_counted(summary.would, 'request')} would have been refused or deferred if refusals"
+            f"{counted(summary.would, 'request')} would have been refused or deferred if refusals"
             " had been enforced."
         )
     if verification is not None:
@@ -140,27 +141,15 @@ def _totals(counts: Counts) -> str:
     dropped, deferred = counts.totals["drop"], counts.totals["defer"]
     if counts.share is None:
         return (
-            f"{_counted(dropped, 'request')} {_were(dropped)} refused and {number(deferred)}"
+            f"{counted(dropped, 'request was/requests were')} refused and {number(deferred)}"
             " deferred. How many requests passed is not recorded (setting audit), so the"
             " share of refusals is not known."
         )
     return (
-        f"Of {_counted(counts.number, 'request')}, {number(dropped)} {_were(dropped)} refused"
-        f" ({100 * counts.share:.1f} %), {number(deferred)} {_were(deferred)} deferred, and"
+        f"Of {counted(counts.number, 'request')}, {counted(dropped, 'was/were')} refused"
+        f" ({100 * counts.share:.1f} %), {counted(deferred, 'was/were')} deferred, and"
         f" {number(counts.totals['pass'])} passed."
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    if count == 1:
-        return f"1 {noun}"
-    return f"{number(count)} {noun}s"
-
-
-def _were(count: int) -> str:
-    if count == 1:
-        return "was"
-    return "were"
 
 
 def result(action: str | None) -> str:
@@ -183,10 +172,3 @@ def last_day(expires: str | None) -> str:
     except (ValueError, OverflowError):
         return expires or ""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def when(at: str | None) -> str:
-    """Return a record's time for people, to the second."""
-    if at and len(at) == 24:
-        return f"{at[:10]} at {at[11:19]} UTC"
-    return at or ""

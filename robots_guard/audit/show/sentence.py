@@ -23,11 +23,19 @@ def sentence_of(record: _Judged) -> str:
 
 
 def time_of(at: str | None) -> str:
-    """A moment of a record as people write it: `02:51:11 UTC on 2026-11-22`."""
+    """A moment of a record for a sentence, after "at": `02:51:11 UTC on 2026-11-22`."""
     if not at or "T" not in at:
         return "an unknown time"
     day, _, clock = at.partition("T")
     return f"{clock[:8]} UTC on {day}"
+
+
+def date_and_time(at: str | None) -> str:
+    """A moment of a record for a table: `2026-11-22 02:51:11 UTC`."""
+    if not at or "T" not in at:
+        return "an unknown time"
+    day, _, clock = at.partition("T")
+    return f"{day} {clock[:8]} UTC"
 
 
 def cause_of(record: _Judged) -> str:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import LogFinding, verify_log
+from robots_guard.text import counted
 
 MOST = 20  # problems that are shown
 
 
-class Verification(NamedTuple):
+class LogVerification(NamedTuple):
     """The findings on an audit log, counted. `problems` are signs of loss or change; `keys` are the
     public keys of the valid signatures."""
 
@@ -27,11 +28,9 @@ class Verification(NamedTuple):
     @property
     def sentence(self) -> str:
         """The result as one sentence."""
-        checked = (
-            f"The audit log was verified: {self.records:,} records of {_writers(self.writers)}"
-        )
+        checked = f"The audit log was verified: {counted(self.records, 'record')} of {counted(self.writers, 'writer')}"
         if self.problems:
-            return f"{checked}, with {_problems(len(self.problems))}."
+            return f"{checked}, with {counted(len(self.problems), 'problem')}."
         return f"{checked}, without a gap{self._unchanged}."
 
     @property
@@ -43,13 +42,13 @@ class Verification(NamedTuple):
         return " or a change"
 
 
-def verification_of(directory: Path) -> Verification:
+def verification_of(directory: Path) -> LogVerification:
     """Verify an audit log, all of its records. Raises SettingsError."""
     trouble = Unreadable()
     return verification_from(verify_log(directory, trouble), trouble)
 
 
-def verification_from(finding: LogFinding, trouble: Unreadable) -> Verification:
+def verification_from(finding: LogFinding, trouble: Unreadable) -> LogVerification:
     """Count findings."""
     writers = finding.writers
     problems = [f"{each.writer}: {problem}" for each in writers for problem in each.problems]
@@ -57,7 +56,7 @@ def verification_from(finding: LogFinding, trouble: Unreadable) -> Verification:
     problems += finding.problems
     if trouble:
         problems += str(trouble).split("; ")
-    return Verification(
+    return LogVerification(
         writers=len(writers),
         records=sum(each.records for each in writers),
         chained=sum(each.chain == "whole" for each in writers),
@@ -67,15 +66,3 @@ def verification_from(finding: LogFinding, trouble: Unreadable) -> Verification:
         fetches=finding.warc.present,
         problems=problems,
     )
-
-
-def _writers(count: int) -> str:
-    if count == 1:
-        return "1 writer"
-    return f"{count:,} writers"
-
-
-def _problems(count: int) -> str:
-    if count == 1:
-        return "1 problem"
-    return f"{count:,} problems"

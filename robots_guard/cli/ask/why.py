@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import msgspec
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
 from robots_guard.audit.read.replay import judge_by
 from robots_guard.audit.read.resource import resource_of
-from robots_guard.audit.read.why import DecisionGroup, LogAnswer, find_url
+from robots_guard.audit.read.search import find_decision
+from robots_guard.audit.read.why import DecisionGroup, LogAnswer
 from robots_guard.audit.read.why import why as answer_to
 from robots_guard.audit.record import Record, SignalsRecord, moment
 from robots_guard.audit.segments import segments
@@ -36,7 +38,7 @@ from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.settings import CLOCKS, default_audit_log, default_store
 from robots_guard.stores import look_at
-from robots_guard.text import encodable
+from robots_guard.text import counted, encodable
 
 NOTHING = 1  # the exit status if nothing is recorded of the URL
 AGENTS = 5  # groups of agents that are named
@@ -123,13 +125,15 @@ def _asked(directory: Path, text: str, on_progress: Any) -> str:
     """The URL that is asked about: the argument, or that of the decision with this id."""
     if _is_url(text):
         return text
-    found = find_url(directory, text, on_progress) if segments(directory) else None
+    found = None
+    if segments(directory):
+        found = find_decision(directory, text, on_progress)
     if found is None:
         raise SettingsError(
             f"there is no decision {text!r} in {str(directory)!r}:"
             " give a URL that begins with http:// or https://, or an id"
         )
-    return found
+    return found.url
 
 
 # -- today -----------------------------------------------------------------------------------------
@@ -219,8 +223,9 @@ def _command(*words: str) -> str:
 
 def _as_data(answer: LogAnswer, today: Today | None, places: Places) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(answer)
+    sentence, _ = _headline(answer)
     return data | {
-        "sentence": sentence_of(answer.record) if answer.record else _nothing(answer),
+        "sentence": sentence,
         "count": answer.count,
         "nearest": [msgspec.to_builtins(each) for each in answer.nearest],
         "today": msgspec.to_builtins(today),
@@ -232,18 +237,23 @@ def _text(
     answer: LogAnswer, today: Today | None, places: Places, directory: Path
 ) -> Iterator[Line]:
     record = answer.record
-    if record is None:
-        yield _nothing(answer), ""
-    else:
-        yield sentence_of(record), record.action
+    yield _headline(answer)
     yield "", ""
-    facts = _nothing_facts(answer, directory) if record is None else _facts(answer, record, today)
-    for name, text in facts:
+    if record is None:
+        facts, names = _nothing_facts(answer, directory), ["search"]
+    else:
+        facts, names = _facts(answer, record, today), ["evidence", "all"]
+    commands = zip(names, _commands(answer, places), strict=True)
+    for name, text in chain(facts, commands):
         yield f"{name:{_WIDTH}}  {text}", ""
-    for name, command in zip(
-        ("evidence", "all") if record else ("search",), _commands(answer, places), strict=True
-    ):
-        yield f"{name:{_WIDTH}}  {command}", ""
+
+
+def _headline(answer: LogAnswer) -> Line:
+    """The answer as one sentence, with the action that colours it."""
+    record = answer.record
+    if record is None:
+        return f"Nothing is recorded of {answer.url}.", ""
+    return sentence_of(record), record.action
 
 
 def _facts(
@@ -315,10 +325,11 @@ def _other(group: DecisionGroup) -> str:
 
 def _counted_passes(answer: LogAnswer) -> Iterator[str]:
     for each in answer.passes:
+        component = f" ({each.component})" * bool(each.component)
+        requests = counted(each.count, "request")
         yield (
-            f"{each.count:,} requests of {each.agent} to {answer.origin} passed"
-            f"{f' ({each.component})' if each.component else ''} and were only counted, without"
-            " their URLs"
+            f"{requests} of {each.agent} to {answer.origin} passed{component}, which the log"
+            " counts without their URLs"
         )
 
 
@@ -333,24 +344,21 @@ def _period(answer: LogAnswer) -> str:
     return begins + ends
 
 
-def _nothing(answer: LogAnswer) -> str:
-    return f"Nothing is recorded of {answer.url}."
-
-
 def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, str]]:
     """What was searched, and what is recorded that is nearest."""
     searched = answer.searched
     days = ""
     if searched.days:
         days = f" of {_span_of(searched.days)}"
-    files = f"{searched.files} file{'s' * (searched.files != 1)}"
-    yield "searched", f"{files}{days} in {directory}, {searched.records:,} records"
+    files, records = counted(searched.files, "file"), counted(searched.records, "record")
+    yield "searched", f"{files}{days} in {directory}, {records}"
     yield "period", _period(answer)
     yield "passes", _passes_recorded(searched.passes)
     for each in _counted_passes(answer):
         yield "", each
     if answer.of_origin:
-        yield "nearest", f"{answer.of_origin:,} decisions on other URLs of {answer.origin}"
+        decisions = counted(answer.of_origin, "decision")
+        yield "nearest", f"{decisions} on other URLs of {answer.origin}"
     else:
         yield "nearest", f"no decision on any URL of {answer.origin}"
     for entry in answer.nearest:
@@ -367,8 +375,7 @@ def _passes_recorded(settings: dict[str, int]) -> str:
     if not settings:
         return "the writers' settings are not recorded, so whether passes were is not known"
     ways = "; ".join(
-        f"{_way(setting)} ({count} writer{'s' * (count != 1)})"
-        for setting, count in settings.items()
+        f"{_way(setting)} ({counted(count, 'writer')})" for setting, count in settings.items()
     )
     if set(settings) <= {"all", "evidence"}:
         return f"{ways}: a request would have left a record"

@@ -22,6 +22,7 @@ from robots_guard.cli.options import audit_log_option, existing_directory, repor
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
 from robots_guard.errors import SettingsError
+from robots_guard.text import counted
 
 T = TypeVar("T")
 COLUMNS = (
@@ -30,6 +31,7 @@ COLUMNS = (
     TableColumn("chain"),
     TableColumn("detail", fit="wrap", line=2),
 )
+_UNCHECKED = "not checked (pip install 'robots_guard[audit]')"
 DAMAGED = 1  # the exit status if the audit log is not as it was written
 
 
@@ -111,7 +113,9 @@ def verify(
     else:
         _print_rows(finding)
         write_line(_sentence(summary))
-    return 0 if is_whole else DAMAGED
+    if is_whole:
+        return 0
+    return DAMAGED
 
 
 def _path(name: str) -> Path:
@@ -194,56 +198,55 @@ def _detail(anchor: AnchorFinding) -> str:
         return anchor.problem or anchor.note
     if not anchor.stamped_at:
         return "no timestamp"
-    checked = "verified" if anchor.is_verified else "its issuer was not checked (--tsa-roots)"
+    checked = "its issuer was not checked (--tsa-roots)"
+    if anchor.is_verified:
+        checked = "verified"
     return f"timestamp of {anchor.stamped_at} by {anchor.tsa}: {checked}"
 
 
 def _sentence(summary: LogSummary) -> str:
     """The summary on one line."""
     parts = [
-        _count(summary.files, "file"),
-        _count(summary.writers, "writer"),
-        f"{_count(summary.records, 'record')} from {summary.since or '-'} to {summary.until or '-'}",
-        _count(summary.gaps, "gap"),
+        counted(summary.files, "file"),
+        counted(summary.writers, "writer"),
+        f"{counted(summary.records, 'record')} from {summary.since or '-'} to {summary.until or '-'}",
+        counted(summary.gaps, "gap"),
         f"signatures: {_signatures(summary)}",
         f"timestamps: {_timestamps(summary)}",
         f"WARC records: {_warc(summary.warc)}",
     ]
-    word = "whole" if summary.is_whole else "NOT WHOLE"
+    word = "NOT WHOLE"
+    if summary.is_whole:
+        word = "whole"
     return safe(f"{word}: {'; '.join(parts)}")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def _signatures(summary: LogSummary) -> str:
-    parts = [f"{count:,} by {fingerprint(key)}" for key, count in summary.signatures.items()]
-    if summary.invalid_signatures:
-        parts.append(f"{summary.invalid_signatures:,} INVALID")
-    if summary.unchecked_signatures:
-        parts.append(
-            f"{summary.unchecked_signatures:,} not checked (pip install 'robots_guard[audit]')"
-        )
-    return ", ".join(parts) or "none"
+    return _parts(
+        *((count, f"by {fingerprint(key)}") for key, count in summary.signatures.items()),
+        (summary.invalid_signatures, "INVALID"),
+        (summary.unchecked_signatures, _UNCHECKED),
+    )
 
 
 def _timestamps(summary: LogSummary) -> str:
-    parts = []
-    if summary.verified_timestamps:
-        parts.append(f"{summary.verified_timestamps:,} verified")
-    if unchecked := summary.timestamps - summary.verified_timestamps:
-        parts.append(f"{unchecked:,} present, issuer not checked")
-    if summary.invalid_anchors:
-        parts.append(f"{summary.invalid_anchors:,} INVALID")
-    return ", ".join(parts) or "none"
+    return _parts(
+        (summary.verified_timestamps, "verified"),
+        (summary.timestamps - summary.verified_timestamps, "present, issuer not checked"),
+        (summary.invalid_anchors, "INVALID"),
+    )
 
 
 def _warc(found: WarcFinding) -> str:
-    parts = [f"{found.present:,} present"] if found.present else []
-    parts += [f"{found.missing:,} MISSING"] if found.missing else []
-    parts += [f"{found.changed:,} CHANGED"] if found.changed else []
-    parts += [f"{found.removed:,} removed by housekeeping"] if found.removed else []
-    if found.unchecked:
-        parts.append(f"{found.unchecked:,} not checked (pip install 'robots_guard[audit]')")
-    return ", ".join(parts) or "none"
+    return _parts(
+        (found.present, "present"),
+        (found.missing, "MISSING"),
+        (found.changed, "CHANGED"),
+        (found.removed, "removed by housekeeping"),
+        (found.unchecked, _UNCHECKED),
+    )
+
+
+def _parts(*counts: tuple[int, str]) -> str:
+    """The numbers that are not 0, each with what it counts."""
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count) or "none"

@@ -23,7 +23,9 @@ def note_on_variables(
     ]
     if not names or any(mode.startswith("upstream:") for mode in modes):
         return None
-    verb = "is" if len(names) == 1 else "are"
+    verb = "is"
+    if len(names) > 1:
+        verb = "are"
     return (
         f"{', '.join(names)} {verb} set, and {verb} not used by this proxy itself:"
         " to go out through another proxy, use --mode upstream:http://HOST:PORT"

@@ -68,9 +68,9 @@ def whole(place):
 def test_cover_says_what_it_is_about_and_who_made_it(whole):
     cover = whole.partition("Over time")[0]
 
-    assert "January <i> Period 2027-01-15 at 08:00:00 UTC to 2027-01-15 at 08:00:23 UTC" in cover
+    assert "January <i> Period 2027-01-15 08:00:00 UTC to 2027-01-15 08:00:23 UTC" in cover
     assert "Crawler mybot Covers All decisions in the audit log Made by Jane Doe" in cover
-    assert re.search(r"Made on \d{4}-\d\d-\d\d at .* UTC, by robots_guard \d", cover)
+    assert re.search(r"Made on \d{4}-\d\d-\d\d .* UTC, by robots_guard \d", cover)
 
 
 def test_summary_is_in_words(whole):
@@ -96,9 +96,9 @@ def test_one_refusal_is_shown_in_full(whole):
     shown = whole.partition("One refusal in full")[2].partition("Results and their reasons")[0]
 
     assert (
-        "On 2027-01-15 at 08:00:19 UTC, mybot was about to request https://a.test/private/19."
-        " The request was refused: line 2 of https://a.test/robots.txt,"
-        " fetched on 2027-01-15 at 07:59:00 UTC, says “Disallow: /private/”." in shown
+        "mybot was not allowed to fetch https://a.test/private/19 at 08:00:19 UTC on 2027-01-15:"
+        " line 2 of its robots.txt, fetched at 07:59:00 UTC on 2027-01-15, says"
+        " Disallow: /private/." in shown
     )
     assert "1 User-agent: * 2 Disallow: /private/" in shown
     assert "robots-guard audit bundle r-19" in shown
