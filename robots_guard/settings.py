@@ -581,8 +581,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     log: Annotated[
         Literal["drops", "all", "none"],
         Meta(
-            description="Which decisions have lines on standard error: `drops` and deferrals, `all`"
-            " or `none`. The first of a kind (origin, agent, rule) has a line, and those like it"
+            description="Which decisions have lines on standard error: `drops` (including"
+            " deferrals), `all` or `none`. The first of a kind (origin, agent, rule) has a line, and those like it"
             " within a minute are counted in a second one. URLs are redacted as in the audit log."
         ),
     ] = "drops"

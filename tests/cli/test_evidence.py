@@ -40,7 +40,7 @@ def test_from_a_blocked_url_to_a_verified_bundle(here, evidence, tmp_path):
     assert f"what {evidence.url}/robots.txt answered at" in out
     assert "with the given key SHA256:" in out
     assert "as an authority of the given certificates confirms" in out
-    assert out.endswith("what it does not prove stands above\n")
+    assert out.endswith("what it does not prove is listed above\n")
     assert "not proven:" not in out
 
     again = tmp_path / "period.zip"

@@ -30,6 +30,7 @@ from robots_guard.cli.options import audit_log_option, existing_directory, repor
 from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.errors import SettingsError
 from robots_guard.settings import CLOCKS
+from robots_guard.text import counted
 
 DAMAGED = 1  # the exit status if a writer's chain is broken
 TIMEOUT = 30.0  # seconds for the response of an authority
@@ -88,12 +89,14 @@ def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
         anchor = Anchor(at=moment(CLOCKS.now()) or "", heads=sorted(heads), tsa=tsa, token=token)
         confirmed = verify_anchor(anchor).at
     except InvalidAnchor as error:
-        raise SettingsError(f"--tsa {tsa!r}: {error}: name another authority") from error
+        raise SettingsError(
+            f"--tsa {tsa!r} cannot be used ({error}): name another authority"
+        ) from error
     path = directory / anchor.filename
     _write(path, msgspec.json.format(msgspec.json.encode(anchor)) + b"\n")
     write_line(safe(path.name))
     click.echo(
-        f"robots-guard: {len(heads)} heads at {confirmed}, confirmed by {safe(tsa)}:"
+        f"robots-guard: {counted(len(heads), 'head')} at {confirmed}, confirmed by {safe(tsa)}:"
         " keep a copy of the file elsewhere, too",
         err=True,
     )

@@ -193,7 +193,9 @@ def _content(path: Path, largest: int = 2**20) -> bytes:
         with path.open("rb") as file:
             content = file.read(largest + 1)
     except OSError as error:
-        raise SettingsError(f"{str(path)!r} cannot be read ({error.strerror})") from error
+        raise SettingsError(
+            f"{str(path)!r} cannot be read ({error.strerror}): name another file"
+        ) from error
     if len(content) > largest:
         raise NoBundle(f"it is larger than {largest // 2**20} MiB")
     return content
@@ -205,7 +207,9 @@ def _keys(path: Path | None) -> list[str]:
     try:
         return public_keys_in(_content(path))
     except InvalidKey as error:
-        raise SettingsError(f"--keys {str(path)!r}: {error}") from error
+        raise SettingsError(
+            f"--keys {str(path)!r} cannot be used ({error}): name another file"
+        ) from error
 
 
 def _roots(path: Path | None) -> list[bytes]:
@@ -214,7 +218,9 @@ def _roots(path: Path | None) -> list[bytes]:
     try:
         return certificates_in(_content(path))
     except InvalidAnchor as error:
-        raise SettingsError(f"--tsa-roots {str(path)!r}: {error}") from error
+        raise SettingsError(
+            f"--tsa-roots {str(path)!r} cannot be used ({error}): name another file"
+        ) from error
 
 
 def _contradictions(result: Verification) -> list[str]:
@@ -250,7 +256,7 @@ def _conclusion(result: Verification) -> str:
         return f"not verified: the bundle contradicts itself ({counted(problems, 'claim')})"
     if not result.completeness.runs:
         return "the record is consistent, but nothing ties it to a time or a writer"
-    return "verified: nothing contradicts the bundle; what it does not prove stands above"
+    return "verified: nothing contradicts the bundle; what it does not prove is listed above"
 
 
 # -- the audit log ---------------------------------------------------------------------------------

@@ -66,7 +66,9 @@ def _origins(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 
 def _text(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not value.strip():
-        raise click.BadParameter("it is empty: the audit log records it", ctx, param)
+        raise click.BadParameter(
+            "it is empty: write a text, which the audit log will record", ctx, param
+        )
     return encodable(value.strip())
 
 
@@ -107,7 +109,9 @@ def add(
     Exit status: 0 done, 1 the hold is in force, but could not be recorded.
     """
     if since and until and since >= until:
-        raise click.UsageError(f"--since {since} is not before --until {until}")
+        raise click.UsageError(
+            f"--since {since} is not before --until {until}: give an earlier --since"
+        )
     directory, now = existing_directory(audit_log), CLOCKS.now()
     new = Hold(
         id=secrets.token_hex(4),
