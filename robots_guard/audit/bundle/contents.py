@@ -18,6 +18,7 @@ compare it. Each JSON file has one spelling.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,7 @@ _ANCHOR = re.compile(r"anchors/anchor-\d{8}T\d{6}Z(-\d+)?\.json")
 _DOCUMENT = re.compile(r"documents/[0-9a-f]{64}\.txt")
 _OVERRIDES = re.compile(r"overrides/[0-9a-f]{64}\.toml")
 _WARC = re.compile(r"warc/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.warc\.gz")
+_PRINTABLE = re.compile(rb"[ -~]*\n")
 _HEX = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
@@ -225,5 +227,35 @@ def _lines(data: bytes) -> list[DisclosedLine]:
         entry = read_line(raw.removesuffix(b"\n"))
         if entry is None:
             raise NoBundle(f"{RECORDS} has a line that is no record of this version")
+        if not _says_no_more(raw, entry):
+            raise NoBundle(
+                f"{RECORDS} has a line that says more than the record that is read from it"
+            )
         found.append(DisclosedLine(raw, entry))
     return found
+
+
+def _says_no_more(raw: bytes, entry: AnyRecord) -> bool:
+    """Whether a line, read by anyone, has the values of its record and no others.
+
+    A member that is there twice has another value for some readers, and one that is not known is
+    shown by none of the other files.
+    """
+    if not _PRINTABLE.fullmatch(raw):
+        return False
+    try:
+        return bool(_members(raw) == _members(entry.line_of_json()))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _members(line: bytes) -> Any:
+    """The values of a line. Raises ValueError if a member is there twice."""
+    return json.loads(line, object_pairs_hook=_each_once)
+
+
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(members)
+    if len(values) != len(members):
+        raise ValueError("a member is there twice")
+    return values

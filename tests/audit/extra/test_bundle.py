@@ -281,6 +281,29 @@ def test_with_the_key_a_record_could_be_forged(sample):
     assert not is_refused(files, BundleTrust([sample.log.signer.key]))
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"url":"https://other.test/",',
+        b'"user_agent":"one","user_agent":"two",',
+        b'"note":"approved by the site",',
+        '"user_agent":"a\u202eb",'.encode(),
+    ],
+    ids=["two of a name", "two with the same reader", "unknown", "not printable"],
+)
+def test_a_line_says_no_more_than_its_record_even_if_signed(sample, members):
+    index, raw = next(
+        (index, line.raw)
+        for index, line in enumerate(sample.parts.lines)
+        if isinstance(line.entry, Record)
+    )
+    forged = raw.replace(b'"url":', members + b'"url":', 1)
+    parts = rechained(sample.parts, {index: forged}, sample.log.signer)._replace(anchors={})
+    files = all_files(parts, completeness_of(parts))
+
+    assert is_refused(files, BundleTrust([sample.log.signer.key]))
+
+
 def first_struct(value: Any, kind: Any) -> Any:
     """The first value of a kind within a value."""
     if isinstance(value, kind):
