@@ -30,7 +30,7 @@ from robots_guard.audit.read.writer_check import (
     WriterCheck,
     WriterFinding,
 )
-from robots_guard.audit.record import AnyRecord, Fetch, Removal
+from robots_guard.audit.record import AnyRecord, Fetch
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
 from robots_guard.errors import MissingExtra
@@ -98,7 +98,7 @@ def _verify(
     first_day = min((segment.day for segment in present if segment.day), default="")
     expected = _expected_heads(trust.heads, [each for each in anchors if each.day >= first_day])
     checks = {writer: WriterCheck(writer, trust, heads) for writer, heads in expected.items()}
-    removed, warc = RemovedFiles(), WarcCheck(directory)
+    warc = WarcCheck(directory)
     for line, entry, segment in heapq.merge(
         *_streams(present, trouble), key=lambda each: (each[1].writer, each[1].seq)
     ):
@@ -110,12 +110,10 @@ def _verify(
             check.report_stray_line(segment.path)
         if isinstance(entry, Fetch):
             warc.add(entry)
-        elif isinstance(entry, Removal):
-            removed.add(entry)
     for writer in _writers(present):
         # Includes a writer killed before its first record.
         checks.setdefault(writer, WriterCheck(writer, trust, {}))
-    _finish(checks, present, removed)
+    removed = _finish(checks, present)
     _find_tampered_rows(present, trouble)
     evidence = warc.finish(removed.names)
     problems = [f"{name} cannot be used: {why}" for name, why in unusable.items()]
@@ -168,13 +166,19 @@ def _read(segment: Segment, reader: Reader) -> Iterator[_Line]:
         yield line + b"\n", entry, segment
 
 
-def _finish(checks: dict[str, WriterCheck], present: list[Segment], removed: RemovedFiles) -> None:
+def _finish(checks: dict[str, WriterCheck], present: list[Segment]) -> RemovedFiles:
+    """Finish all checks, and return the files that housekeeping removed."""
     begin = min((check.found.since for check in checks.values() if check.found.since), default="")
     open_now = {
         _writer(segment) for segment in present if segment.form == JSONL and _is_open(segment)
     }
+    removed = RemovedFiles()
+    for writer, check in checks.items():
+        for removal in check.removals(is_open=writer in open_now):
+            removed.add(removal)
     for writer, check in checks.items():
         check.finish(removed, begin, is_open=writer in open_now)
+    return removed
 
 
 def _find_tampered_rows(present: list[Segment], trouble: Unreadable) -> None:

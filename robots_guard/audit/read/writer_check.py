@@ -5,6 +5,7 @@ Invariant: it knows nothing of files. The lines of the writer are added in order
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -97,12 +98,14 @@ class WriterCheck:
         self._signed = 0  # the last number that a valid signature confirms
         self._checkpoints = 0
         self._segment = 0  # the number of the first file
+        self._removals: list[Removal] = []
 
     def add(self, line: bytes, entry: AnyRecord) -> None:
         """Check the next line."""
         if not self.found.records:
             self._begin(entry)
         self._check_number(entry.seq)
+        self._check_stop(entry)
         if entry.at is not None:
             self._note_time(entry.at)
         match entry:
@@ -110,6 +113,8 @@ class WriterCheck:
                 self._check_start(entry)
             case Checkpoint():
                 self._check_checkpoint(entry)
+            case Removal():
+                self._removals.append(entry)
             case Stop():
                 self.found.stopped = True
                 if entry.lost:
@@ -122,6 +127,11 @@ class WriterCheck:
             self._head = next_hash(self._head, line_digest(line))
             if entry.seq in self._expected:
                 self._compare_heads(self._expected.pop(entry.seq), entry.seq)
+
+    def _check_stop(self, entry: AnyRecord) -> None:
+        """Check that nothing but a checkpoint follows a stop: a writer that is closed writes no more."""
+        if self.found.stopped and not isinstance(entry, Checkpoint):
+            self._report(f"has a {kind_of(entry)} at {entry.seq}, after its stop")
 
     def _begin(self, entry: AnyRecord) -> None:
         if isinstance(entry, Start):
@@ -206,6 +216,17 @@ class WriterCheck:
         else:
             self._report(f"is signed by {fingerprint(key)}, which is not a trusted key")
 
+    def removals(self, *, is_open: bool) -> Iterator[Removal]:
+        """The removals that may excuse missing files, after the last line.
+
+        With trusted keys these are the ones that a signature confirms. Anyone can add a line behind
+        the last signature. `is_open` says that the writer has a file open, and may still sign them.
+        """
+        trusts_all = is_open or not self._trust.keys or bool(self.found.unchecked_signatures)
+        for removal in self._removals:
+            if trusts_all or removal.seq <= self._signed:
+                yield removal
+
     def finish(self, removed: RemovedFiles, begin: str, *, is_open: bool) -> None:
         """Finish the check after the last line.
 
@@ -253,6 +274,11 @@ class WriterCheck:
                 found.notes.append("is not signed yet")
             else:
                 self._report("has no valid signature by a trusted key")
+        elif self._trust.keys and found.stopped and self._signed < found.last - 1:
+            # A writer that is closed signs its stop, but a forger cannot.
+            self._report(
+                f"no signature confirms {self._signed + 1} to {found.last}, although it has a stop"
+            )
         elif self._signed and self._signed < found.last - 1:
             found.notes.append(f"no signature confirms {self._signed + 1} to {found.last}")
 

@@ -157,6 +157,8 @@ class FileAuditLog:
             event.at,
             lambda head: _with_evidence(record_of_event(event, head, self._privacy), evidence),
             is_tried_again=is_tried_again,
+            # What is done next is only excused by a record that is signed.
+            is_confirmed=isinstance(event, FilesRemoved),
         )
         self._write_ended_runs(event.at)
 
@@ -296,10 +298,16 @@ class FileAuditLog:
     # -- how it is written -------------------------------------------------------------------------
 
     def _append(
-        self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False
+        self,
+        at: float,
+        build: Callable[[Head], Entry],
+        *,
+        is_tried_again: bool = False,
+        is_confirmed: bool = False,
     ) -> None:
         try:
-            (self._writer or self._open_writer()).append(at, build, is_tried_again=is_tried_again)
+            writer = self._writer or self._open_writer()
+            writer.append(at, build, is_tried_again=is_tried_again, is_confirmed=is_confirmed)
         except OSError as error:
             path = self._writer.path if self._writer else self.directory
             raise AuditLogError(f"{path}: {error.strerror or error}") from error

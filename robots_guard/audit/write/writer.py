@@ -105,13 +105,18 @@ class LogWriter:
     # -- one record --------------------------------------------------------------------------------
 
     def append(
-        self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False
+        self,
+        at: float,
+        build: Callable[[Head], Entry],
+        *,
+        is_tried_again: bool = False,
+        is_confirmed: bool = False,
     ) -> None:
         """Write the record that `build` returns. Raises AuditLogError or OSError if it could not be
         written, and UnconfirmedRecord if it was written but may be lost.
 
         A record that could not be written counts as lost, unless `is_tried_again` says that the
-        caller will retry.
+        caller will retry. With `is_confirmed`, a checkpoint follows at once if there is a chain.
         """
         with self._lock:
             if self._is_closed:
@@ -128,7 +133,7 @@ class LogWriter:
             if self._doubt is not None:
                 self.lost += 1
                 raise UnconfirmedRecord(f"{self.path}: {self._doubt.strerror}") from self._doubt
-            if self._is_checkpoint_due():
+            if self._is_checkpoint_due() or (is_confirmed and self._writing.chain):
                 with contextlib.suppress(OSError):
                     # The record is written; the next append retries the checkpoint.
                     self._write_checkpoint(moment(at))

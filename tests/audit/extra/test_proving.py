@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from audit.decisions import AT, audit_log_in, decision
 from msgspec.json import encode
@@ -290,6 +291,73 @@ def renumber(log, _):
     rechain(log, change=numbered)
 
 
+def chained(path, *records):
+    """Append records to a file, chained by somebody who has not the key."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    head = bytes.fromhex(last["head"])  # of a checkpoint: the head before it
+    head = next_hash(head, line_digest(lines[-1]))
+    for number, record in enumerate(records, 1):
+        common = {name: last[name] for name in ("schema", "at", "mono", "writer", "component")}
+        line = encode(common | record | {"seq": last["seq"] + number}) + b"\n"
+        if record["kind"] == "checkpoint":
+            line = encode(msgspec.json.decode(line) | {"head": head.hex()}) + b"\n"
+        lines.append(line)
+        head = next_hash(head, line_digest(line))
+    path.write_bytes(b"".join(lines))
+
+
+def append_after_the_stop(log, _):
+    decided = next(
+        json.loads(line)
+        for line in files(log)[0].read_bytes().splitlines()
+        if b'"decision"' in line
+    )
+    forged = {"kind": "decision"} | {
+        name: decided[name]
+        for name in decided
+        if name not in ("schema", "at", "mono", "writer", "component")
+    }
+    chained(last_file(log), forged)
+
+
+def last_file(log):
+    return max(files(log), key=lambda path: json.loads(path.read_bytes().splitlines()[-1])["seq"])
+
+
+def replace_the_end(log, _):
+    """The last lines before a stop, and the stop, by somebody who has not the key."""
+    path = last_file(log)
+    lines = path.read_bytes().splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if b'"checkpoint"' in line]
+    assert len(ends) > 1
+    path.write_bytes(b"".join(lines[: ends[-2] + 1]))
+    chained(path, {"kind": "stop"})
+
+
+def remove_writer_and_state_a_removal(log, _):
+    """The removal is stated in lines that no signature covers yet, of a writer that was killed."""
+    path, others = last_file(log), files(log)
+    lines = path.read_bytes().splitlines(keepends=True)
+    end = [number for number, line in enumerate(lines) if b'"checkpoint"' in line][-2]
+    path.write_bytes(b"".join(lines[: end + 1]))
+    writer = json.loads(lines[0])["writer"]
+    gone = [each.name for each in others if writer not in each.name]
+    chained(path, {"kind": "removal", "files": gone})
+    for name in gone:
+        (log / name).unlink()
+
+
+def remove_evidence_and_state_a_removal(log, _):
+    path = last_file(log)
+    lines = path.read_bytes().splitlines(keepends=True)
+    end = [number for number, line in enumerate(lines) if b'"checkpoint"' in line][-2]
+    path.write_bytes(b"".join(lines[: end + 1]))
+    gone = next(log.glob("*.warc.gz"))
+    chained(path, {"kind": "removal", "files": [gone.name]})
+    gone.unlink()
+
+
 FORGERIES = [
     # done, found by the lines, by signatures, by heads
     (remove_middle_file, True, True, True),
@@ -309,6 +377,9 @@ FORGERIES = [
     (change_time_and_sign_again, True, True, True),  # by the dates of the WARC records
     (no_chain, True, True, True),
     (renumber, True, True, True),
+    (append_after_the_stop, True, True, True),
+    (replace_the_end, False, True, True),
+    (remove_evidence_and_state_a_removal, False, True, True),
 ]
 
 
@@ -523,3 +594,17 @@ def test_the_private_key_is_in_no_file(made):
 
     assert raw.key == made.signer.key
     assert all(secret not in path.read_bytes() for path in made.directory.iterdir())
+
+
+@pytest.mark.parametrize("how", ["as it is", "compressed", "compacted"])
+def test_an_unsigned_removal_excuses_no_missing_writer(made, forged, how):
+    kept = json.loads(first_line(last_file(forged)))["writer"]
+    gone = tuple(head for head in made.heads if head.writer != kept)
+    remove_writer_and_state_a_removal(forged, made)
+    if how != "as it is":
+        compress(forged)
+    if how == "compacted":
+        compact(forged, "99999999")
+    trust = Trust(keys=frozenset((made.signer.key,)), heads=gone)
+
+    assert not is_whole(forged, trust)
