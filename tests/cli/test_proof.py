@@ -164,6 +164,13 @@ def test_an_authority_confirms_the_heads(here, signed, tmp_path):
     assert (cut.status, "is missing, but the anchor of" in cut.out) == (1, True)
 
 
+def test_a_response_that_comes_in_parts_is_read_to_its_end(here, signed, tmp_path):
+    with authority(tmp_path / "tsa") as tsa:
+        made = here("audit", "anchor", "--tsa", f"{tsa.url}/slowly")
+
+    assert (made.status, made.out[:7]) == (0, "anchor-")
+
+
 def test_a_log_without_chains_has_no_heads(here, tmp_path):
     log = audit_log_in(tmp_path / "audit_log")
     log.write(decision())

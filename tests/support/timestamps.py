@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,7 +49,8 @@ class Authority(NamedTuple):
 @contextmanager
 def authority(directory: Path) -> Iterator[Authority]:
     """A new authority with certificates of its own, kept in the directory. `URL/refuses`, `URL/another`
-    and `URL/error` answer with a refusal, the response to another request, and status 500."""
+    and `URL/error` answer with a refusal, the response to another request, and status 500;
+    `URL/slowly` answers in two parts."""
     directory.mkdir(exist_ok=True)
     configuration = directory / "openssl.cnf"
     configuration.write_text(_CONFIGURATION.format(directory=directory))
@@ -72,7 +74,11 @@ def authority(directory: Path) -> Iterator[Authority]:
             self.send_header("Content-Type", "application/timestamp-reply")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            half = len(body) // 2
+            self.wfile.write(body[:half])
+            if self.path == "/slowly":
+                time.sleep(0.3)
+            self.wfile.write(body[half:])
 
         def log_message(self, *_):
             pass

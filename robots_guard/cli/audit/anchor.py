@@ -114,7 +114,7 @@ async def _ask(url: str, query: bytes) -> bytes:
                 raise SettingsError(
                     f"--tsa {url!r} answers {response.status}: name the URL of a time-stamping authority"
                 )
-            return await response.content.read(LARGEST)
+            return await _whole_of(response)
     except TimeoutError as error:
         raise SettingsError(
             f"--tsa {url!r} does not answer within {TIMEOUT:.0f} s: try again later"
@@ -124,6 +124,16 @@ async def _ask(url: str, query: bytes) -> bytes:
         raise SettingsError(
             f"--tsa {url!r} cannot be used ({why}): name the URL of a time-stamping authority"
         ) from error
+
+
+async def _whole_of(response: aiohttp.ClientResponse) -> bytes:
+    """The body of a response, which may come in parts. Raises ValueError if it is too long."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > LARGEST:
+            raise ValueError(f"its response is larger than {LARGEST // 1024} KiB")
+    return bytes(body)
 
 
 def _write(path: Path, content: bytes) -> None:
