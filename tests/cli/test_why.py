@@ -247,6 +247,15 @@ def test_drop_of_a_response_is_said_with_its_statement():
     )
 
 
+@pytest.mark.parametrize("length", [3000, 7000, 200_000])
+def test_a_url_of_any_length_is_looked_up(here, directory, length):
+    url = "https://a.test/private/" + "x" * length
+    write(directory, refused(url))
+
+    assert here("why", url).status == 0
+    assert here("why", url.replace("private", "other")).status == 1
+
+
 def test_a_record_cannot_control_the_terminal(here, directory):
     write(directory, refused("https://a.test/private/x", agent="\x1b]0;evil\x07"))
 

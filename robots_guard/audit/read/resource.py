@@ -39,6 +39,10 @@ _CUT = "..."  # the end of a recorded URL that was too long
 #: spelling has as many before the cut, behind the longest origin.
 _BEFORE_CUT = (LONGEST - len(_CUT) - len("https://:65535") - 253) // 3
 
+#: Characters of a normal form's target at most, if any spelling of it is recorded whole: each recorded
+#: character may become an escape. RE2 compiles no expression for a form of any length.
+_LONGEST_FORM = 3 * LONGEST
+
 
 class Spellings(NamedTuple):
     """The spellings of normal forms of one origin."""
@@ -237,9 +241,11 @@ def _target(form: str) -> str:
     path, mark, query = form.partition("?")
     if len(form) <= _BEFORE_CUT:
         return _path(path) + (_units(mark + query) if query else r"\??")
+    start = _units("".join(_UNITS.findall(form)[:_BEFORE_CUT])) + "(?s:.*)" + _literal(_CUT)
+    if len(form) > _LONGEST_FORM:
+        return start
     whole = _units(path) + (_units(mark + query) if query else r"\??")
-    start = _units("".join(_UNITS.findall(form)[:_BEFORE_CUT]))
-    return f"{whole}|{start}(?s:.*){_literal(_CUT)}"
+    return f"{whole}|{start}"
 
 
 def _path(path: str) -> str:
