@@ -13,7 +13,6 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from robots_guard.audit.anchors import ChainHead
 from robots_guard.audit.bundle.archive import MANIFEST, manifest_problems, read_archive
 from robots_guard.audit.bundle.basis import (
     NOT_MODIFIED,
@@ -340,12 +339,13 @@ def _check_seal(
 def _check_anchors(
     parts: Parts, checks: dict[str, ChainCheck], trust: BundleTrust, findings: _Findings
 ) -> None:
-    times = {line.digest: line.entry.at for line in parts.lines}
+    entries = {line.digest: line.entry for line in parts.lines}
     stamped: dict[str, set[str]] = {writer: set() for writer in checks}
     for name, content in parts.anchors.items():
         found = check_timestamp(name, content, trust.roots)
         mine = [each for each in found.heads if each.writer in checks]
         known = [each for each in mine if each.head in checks[each.writer].heads]
+        reached: dict[str, int] = {}
         if found.problem:
             findings.add(ClaimState.CONTRADICTED, f"{name}: {found.problem}")
         elif not known:
@@ -361,12 +361,13 @@ def _check_anchors(
                 check = checks[each.writer]
                 covered = covered_by(parts.chains[each.writer], check, check.heads[each.head])
                 stamped[each.writer] |= covered
-                latest = max((seconds_of(times[digest]) for digest in covered), default=0.0)
+                latest = max((seconds_of(entries[digest].at) for digest in covered), default=0.0)
+                reached[each.writer] = max((entries[digest].seq for digest in covered), default=0)
                 if latest > seconds_of(found.at) + CLOCK_SKEW:
                     findings.add(
                         ClaimState.CONTRADICTED, f"{name} is older than a record that it covers"
                     )
-            _report_timestamp(name, found, known, findings)
+            _report_timestamp(name, found, reached, findings)
     for writer, check in checks.items():
         without = len(check.places) - len(stamped[writer])
         if without:
@@ -378,9 +379,11 @@ def _check_anchors(
 
 
 def _report_timestamp(
-    name: str, found: TimestampCheck, known: list[ChainHead], findings: _Findings
+    name: str, found: TimestampCheck, reached: dict[str, int], findings: _Findings
 ) -> None:
-    writers = ", ".join(f"{each.writer} up to {each.last}" for each in known)
+    """Report a timestamp, and the last record here of each writer that it covers. The numbers that
+    its heads state are those of whoever asked for it."""
+    writers = ", ".join(f"{writer} up to {last}" for writer, last in reached.items())
     what = f"the chains of {writers} existed at {found.at} ({name})"
     if found.is_trusted:
         findings.add(

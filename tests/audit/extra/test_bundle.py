@@ -10,6 +10,7 @@ import shutil
 import stat
 import struct
 import subprocess
+import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from audit.evidence_log import (
 )
 from support.timestamps import authority
 
-from robots_guard.audit.anchors import Anchor, ChainHead
+from robots_guard.audit.anchors import Anchor, ChainHead, timestamp_request, token_of, verify_anchor
 from robots_guard.audit.bundle.archive import (
     LARGEST_CONTENT,
     MANIFEST,
@@ -302,6 +303,31 @@ def test_a_line_says_no_more_than_its_record_even_if_signed(sample, members):
     files = all_files(parts, completeness_of(parts))
 
     assert is_refused(files, BundleTrust([sample.log.signer.key]))
+
+
+def test_what_a_timestamp_covers_is_not_what_its_heads_state(tmp_path):
+    """Anyone can have an authority confirm a head with another number."""
+    with authority(tmp_path / "tsa") as tsa:
+        log = write_evidence_log(tmp_path / "log", tsa)
+        parts = parts_of(read_archive(log.bundle(*IDS)))
+        (content,) = parts.anchors.values()
+        heads = [
+            ChainHead(each.writer, each.last + 5000, each.head)
+            for each in msgspec.json.decode(content, type=Anchor).heads
+        ]
+        request = timestamp_request(heads)
+        call = urllib.request.Request(tsa.url, data=request.body, method="POST")
+        with urllib.request.urlopen(call, timeout=30) as response:
+            token = token_of(response.read(), request)
+    anchor = Anchor(at="", heads=heads, token=token)
+    anchor = msgspec.structs.replace(anchor, at=verify_anchor(anchor).at)
+    parts = parts._replace(anchors={anchor.filename: encoded(anchor)})
+    data = archive_of(all_files(parts, completeness_of(parts)))
+    said = [each.sentence for each in verify_bundle(data, log.trust).claims]
+    last = max(line.entry.seq for line in parts.lines)
+
+    assert not any("50" + str(last)[-2:] in each for each in said)
+    assert any(f"up to {last} existed at" in each for each in said)
 
 
 def first_struct(value: Any, kind: Any) -> Any:
