@@ -223,17 +223,32 @@ def check_environment() -> None:
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert a time to the form of records."""
     try:
-        return value and moment_meant(value, CLOCKS.now())
+        found = value and moment_meant(value, CLOCKS.now())
     except SettingsError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+    since = ctx.params.get("since")
+    if isinstance(since, Period):
+        _check_period(since, found)
+    return found
 
 
 def _period(ctx: click.Context, param: click.Parameter, value: str | None) -> Period | None:
     """Convert a time, or a named period such as "last night", to moments in the form of records."""
     try:
-        return None if value is None else period_meant(value, CLOCKS.now())
+        found = None if value is None else period_meant(value, CLOCKS.now())
     except SettingsError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+    _check_period(found, ctx.params.get("until"))
+    return found
+
+
+def _check_period(since: Period | None, until: str | None) -> None:
+    """Raise UsageError if a period ends before it begins. The callback of the option that is
+    processed last calls this with both."""
+    if since and until and until <= since.begins:
+        raise click.UsageError(
+            f"--until {until} is not after --since {since.begins}: exchange them, or leave one out"
+        )
 
 
 def period_options(command: F) -> F:

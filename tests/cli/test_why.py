@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shlex
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -261,3 +265,62 @@ def test_a_record_cannot_control_the_terminal(here, directory):
 
     assert "\x1b" not in here("why", "https://a.test/private/x").out
     assert DROP.action is Action.DROP
+
+
+def test_commands_are_not_broken_on_a_terminal(directory, tmp_path):
+    write(directory, refused(at=AT))
+    store = f"sqlite:///{tmp_path}/a-name-that-is-long-enough-to-reach-the-end-of-a-line.sqlite"
+    ours, theirs = pty.openpty()
+    args = ("why", "w-1", "--audit-log", str(directory), "--store", store)
+    environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "robots_guard.cli", *args],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        shown = b"".join(iter(lambda: _read(terminal), b"")).decode()
+
+    assert child.wait(60) == 0
+    bundle = next(line for line in shown.splitlines() if line.startswith("evidence"))
+    assert shlex.split(bundle)[1:] == [
+        *("robots-guard", "audit", "bundle", "w-1", "-o", "w-1.zip"),
+        *("--audit-log", str(directory), "--store", store),
+    ]
+    others = [line for line in shown.splitlines() if not line.startswith(("evidence", "all "))]
+    assert max(map(len, others)) <= 80
+
+
+def _read(terminal):
+    try:
+        return terminal.read(65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_a_period_without_a_record_is_not_taken_for_the_whole_log(here, directory):
+    write(directory, refused(at=AT))
+    status, out, _ = here("why", "https://a.test/private/x", "--since", "2030-01-01")
+    said = facts(out)
+
+    assert status == 1
+    assert said["searched"].startswith("0 files")
+    assert "passes" not in said
+    assert said["nearest"] == "no decision on any URL of https://a.test in this period"
+
+
+@pytest.mark.parametrize("command", [("why", "https://a.test/x"), ("audit", "query")], ids=str)
+@pytest.mark.parametrize("since", ["2027-01-16", "2027-01-15"])
+def test_a_period_that_ends_before_it_begins_is_an_error(here, directory, command, since):
+    write(directory, refused(at=AT))
+    for period in (
+        ("--since", since, "--until", "2027-01-15"),
+        ("--until", "2027-01-15", "--since", since),
+    ):
+        status, out, err = here(*command, *period)
+
+        assert (status, out) == (2, "")
+        assert f"is not after --since {since}T00:00:00.000Z: exchange them" in err

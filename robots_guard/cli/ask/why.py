@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from robots_guard.cli.options import (
     report_unreadable,
     store_option,
 )
-from robots_guard.cli.terminal import print_lines, progress, write_encoded
+from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import SettingsError, StoreError
@@ -109,7 +108,9 @@ def why(
     if as_json:
         write_encoded(msgspec.json.encode(_as_data(answer, today, places)))
     else:
-        print_lines(_text(answer, today, places, directory))
+        print_lines(_text(answer, today, directory))
+        for name, command in _named_commands(answer, places):
+            write_line(safe(f"{name:{_WIDTH}}  {command}"))  # unbroken, to be copied
     report_unreadable(trouble)
     if answer.record is None:
         return NOTHING
@@ -233,18 +234,22 @@ def _as_data(answer: LogAnswer, today: Today | None, places: Places) -> dict[str
     }
 
 
-def _text(
-    answer: LogAnswer, today: Today | None, places: Places, directory: Path
-) -> Iterator[Line]:
+def _named_commands(answer: LogAnswer, places: Places) -> Iterator[tuple[str, str]]:
+    names = ["search"]
+    if answer.record:
+        names = ["evidence", "all"]
+    yield from zip(names, _commands(answer, places), strict=True)
+
+
+def _text(answer: LogAnswer, today: Today | None, directory: Path) -> Iterator[Line]:
     record = answer.record
     yield _headline(answer)
     yield "", ""
     if record is None:
-        facts, names = _nothing_facts(answer, directory), ["search"]
+        facts = _nothing_facts(answer, directory)
     else:
-        facts, names = _facts(answer, record, today), ["evidence", "all"]
-    commands = zip(names, _commands(answer, places), strict=True)
-    for name, text in chain(facts, commands):
+        facts = _facts(answer, record, today)
+    for name, text in facts:
         yield f"{name:{_WIDTH}}  {text}", ""
 
 
@@ -353,14 +358,16 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
     files, records = counted(searched.files, "file"), counted(searched.records, "record")
     yield "searched", f"{files}{days} in {directory}, {records}"
     yield "period", _period(answer)
-    yield "passes", _passes_recorded(searched.passes)
+    if searched.files:
+        yield "passes", _passes_recorded(searched.passes)
     for each in _counted_passes(answer):
         yield "", each
     if answer.of_origin:
         decisions = counted(answer.of_origin, "decision")
         yield "nearest", f"{decisions} on other URLs of {answer.origin}"
     else:
-        yield "nearest", f"no decision on any URL of {answer.origin}"
+        period = " in this period" * bool(answer.since or answer.until)
+        yield "nearest", f"no decision on any URL of {answer.origin}{period}"
     for entry in answer.nearest:
         yield "", f"{sentence_of(entry)} ({entry.id})"
 
