@@ -227,8 +227,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             ge=0,
             le=86_400.0,
-            description="Seconds after which the next record is followed by a checkpoint of its"
-            " writer's chain; 0: only every 1,000 records and at the end. See `audit_chain`.",
+            description="Seconds after which a checkpoint covers the last records of a writer's"
+            " chain; 0: only every 1,000 records and at the end. See `audit_chain`.",
         ),
     ] = 300.0
     audit_signing_key: Annotated[

@@ -7,11 +7,13 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 from audit.decisions import AT, DROP, PASS, audit_log_in, decision, policy
+from support.waiting import eventually
 
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of, records
 from robots_guard.audit.read.verify import verify
@@ -491,6 +493,24 @@ def test_a_checkpoint_follows_the_first_record_after_its_time(tmp_path):
     d, c = "decision", "checkpoint"
     assert kinds_then == ["start", d, d, d, c, d, d, c, d]
     assert kinds(tmp_path)[-2:] == ["stop", "checkpoint"]
+    assert verify(tmp_path, Unreadable())[0].chain == "whole"
+
+
+def test_the_last_record_of_an_idle_process_is_covered(tmp_path):
+    """A URL that was refused in the night is signed in the morning, without another request."""
+    audit_log = audit_log_in(
+        tmp_path, chain=True, checkpoint_seconds=0.05, monotonic=time.monotonic, writes_idle=True
+    )
+    audit_log.write(decision())
+    eventually(lambda: kinds(tmp_path) == ["start", "decision", "checkpoint"])
+    time.sleep(0.2)
+    assert kinds(tmp_path) == ["start", "decision", "checkpoint"]
+
+    audit_log.write(decision())
+    eventually(lambda: kinds(tmp_path)[3:] == ["decision", "checkpoint"])
+    audit_log.close()
+
+    assert kinds(tmp_path)[5:] == ["stop", "checkpoint"]
     assert verify(tmp_path, Unreadable())[0].chain == "whole"
 
 

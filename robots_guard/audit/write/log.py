@@ -74,7 +74,8 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `passes` = n records every n-th ordinary PASS, 0 none; with `summary`, those that are not
     recorded are counted. `aggregate` is the number of seconds within which repeats are only
-    counted, 0 for never. With `writes_idle`, counts are also written if no further record comes.
+    counted, 0 for never. With `writes_idle`, counts and checkpoints are also written if no further
+    record comes.
     With `retention` None, nothing is compressed or removed.
     """
 
@@ -166,6 +167,7 @@ class FileAuditLog:
         """Write the counts, close the file, and remove it if it has no record."""
         _audit_logs.discard(self)
         self._alarm.cancel()
+        self._checkpoint_alarm.cancel()
         self._write_all_runs()
         if self._writer:
             self._writer.close()
@@ -272,6 +274,12 @@ class FileAuditLog:
         if not all(runs.is_empty for runs, _ in self._counters):
             self._alarm.set(LATEST)
 
+    def _cover_idle(self) -> None:
+        """Write the checkpoint that is due in a process that records nothing else."""
+        seconds = self._writer.cover_last_records() if self._writer else None
+        if seconds is not None:
+            self._checkpoint_alarm.set(seconds)
+
     def _keep_evidence(self, event: FetchMade) -> dict[str, str]:
         """Write the evidence of a fetch, and return the record fields that refer to it.
 
@@ -311,6 +319,7 @@ class FileAuditLog:
         except OSError as error:
             path = self._writer.path if self._writer else self.directory
             raise AuditLogError(f"{path}: {error.strerror or error}") from error
+        self._checkpoint_alarm.set(self._writing.checkpoint_seconds)
 
     def _reset(self) -> None:
         """Create the state that belongs to one process: locks, counts, and no writer yet."""
@@ -326,7 +335,12 @@ class FileAuditLog:
         if self._log_options.summary:
             self._passes = RunCounter(WINDOW)
             self._counters.append((self._passes, passes_record_of))
-        self._alarm = Alarm(self._write_idle, is_enabled=self._log_options.writes_idle)
+        writes_idle, writing = self._log_options.writes_idle, self._writing
+        self._alarm = Alarm(self._write_idle, is_enabled=writes_idle)
+        self._checkpoint_alarm = Alarm(
+            self._cover_idle,
+            is_enabled=writes_idle and writing.chain and writing.checkpoint_seconds > 0,
+        )
         if self._log_options.warc:
             self._evidence = self._open_evidence()
 

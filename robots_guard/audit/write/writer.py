@@ -138,6 +138,25 @@ class LogWriter:
                     # The record is written; the next append retries the checkpoint.
                     self._write_checkpoint(moment(at))
 
+    def cover_last_records(self) -> float | None:
+        """Write a checkpoint if one is due by time, for a process that records nothing further.
+
+        Returns in how many seconds one will be due, or None if every line is covered.
+        """
+        with self._lock:
+            if self._is_closed or not self._writing.chain or not self._since_checkpoint:
+                return None
+            if self._doubt is not None:  # the next record goes to another file
+                return self._writing.checkpoint_seconds
+            if self._is_checkpoint_due():
+                try:
+                    self._write_checkpoint(moment(self._clocks.now()))
+                except OSError:
+                    return self._writing.checkpoint_seconds
+                return None
+            waited = self._clocks.monotonic() - self._last_checkpoint
+            return max(self._writing.checkpoint_seconds - waited, 0.0)
+
     def close(self) -> None:
         """Write a stop record if that is possible, and close the file; remove it if it has no
         record."""
