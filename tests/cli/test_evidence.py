@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from audit.decisions import audit_log_in, decision
 from support.timestamps import authority
+
+from robots_guard.audit.key_files import read_signer
 
 CORE = "cryptography rfc3161_client duckdb warcio jinja2 zstandard markupsafe"
 
@@ -54,6 +57,53 @@ def test_from_a_blocked_url_to_a_verified_bundle(here, evidence, tmp_path):
     status, out, _ = here("audit", "replay", path, "--keys", other)
     assert status == 1
     assert "which is none of the given" in out
+
+
+def test_a_bundle_says_that_its_records_are_not_signed_yet(here, variables, tmp_path):
+    here("audit", "keys", "create", tmp_path / "key.pem")
+    directory, path = tmp_path / "live", tmp_path / "early.zip"
+    variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(directory))
+    signer = read_signer(tmp_path / "key.pem")
+    log = audit_log_in(
+        directory, chain=True, signer=signer, settings={"audit_signing_key": "key.pem"}
+    )
+    log.write(decision())
+    err = here("audit", "bundle", "w-1", "-o", path).err
+    asked_with_keys = here("audit", "replay", path, "--keys", tmp_path / "key.pem")
+    log.close()
+    later = here("audit", "bundle", "w-1", "-o", tmp_path / "later.zip")
+
+    assert "no signature covers them" in err
+    assert "its next checkpoint (audit_checkpoint_seconds) signs them: make the bundle" in err
+    assert asked_with_keys.status == 1
+    assert "make the bundle again then" in asked_with_keys.out
+    assert asked_with_keys.out.endswith("contradicted, as stated above\n")
+    assert "no signature" not in later.err
+
+
+@pytest.mark.parametrize("option", ["--keys", "--tsa-roots"])
+def test_what_cannot_be_used_to_check_a_bundle_has_a_remedy(here, evidence, tmp_path, option):
+    identity = json.loads(here("audit", "query", "--json").out)["id"]
+    path, junk = tmp_path / "evidence.zip", tmp_path / "junk.txt"
+    here("audit", "bundle", identity, "-o", path)
+    junk.write_text("junk\n")
+    unusable = here("audit", "replay", path, option, junk)
+    missing = here("audit", "replay", path, option, tmp_path / "none")
+
+    assert (unusable.status, missing.status) == (2, 2)
+    assert f"{option}: '{junk}' cannot be used" in unusable.err
+    assert "): give a PEM file" in unusable.err or "): name a file with the root" in unusable.err
+    assert "cannot be read (No such file or directory): name another file" in missing.err
+
+
+def test_a_bundle_that_is_not_there_is_not_taken_for_an_id(here, tmp_path):
+    path = tmp_path / "missing.zip"
+
+    assert here("audit", "replay", path) == (
+        2,
+        "",
+        f"robots-guard: there is no file '{path}': name a bundle, or the id of a decision\n",
+    )
 
 
 def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):

@@ -76,6 +76,14 @@ _TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))  # of 
 NO_TRUST = BundleTrust()
 
 
+#: Follows what is said of records that no signature covers, though their writer signs.
+NOT_YET = (
+    "; unless their writer was killed, its next checkpoint (audit_checkpoint_seconds) signs them:"
+    " make the bundle again then"
+)
+_KEY_SETTING = "audit_signing_key"
+
+
 class ClaimState(StrEnum):
     """The state of a claim."""
 
@@ -288,23 +296,36 @@ def _check_seals(
     for number, span in enumerate(spans):
         inside = sum(place.span == number for place in check.places.values())
         if span.seal is None:
-            _report_unsigned(writer, inside, trust, findings)
+            hint = NOT_YET * _signs(parts, writer)
+            _report_unsigned(writer, inside, hint, trust, findings)
         else:
             _check_seal(writer, span.seal, inside, trust, findings)
 
 
-def _report_unsigned(writer: str, inside: int, trust: BundleTrust, findings: _Findings) -> None:
+def _signs(parts: Parts, writer: str) -> bool:
+    """Whether a writer signs its checkpoints, by its start records."""
+    mine = (line.entry for line in parts.lines if line.entry.writer == writer)
+    return any(isinstance(each, Start) and each.settings.get(_KEY_SETTING) for each in mine)
+
+
+def _report_unsigned(
+    writer: str, inside: int, hint: str, trust: BundleTrust, findings: _Findings
+) -> None:
     if trust.keys and inside:
         findings.add(
             ClaimState.CONTRADICTED,
-            f"no signature by a given key covers {inside} records of {writer}",
+            f"no signature by a given key covers {_records(inside)} of {writer}{hint}",
         )
     elif inside:
         findings.add(
             ClaimState.NOT_PROVEN,
-            f"who wrote {inside} records of {writer}: no signature covers them, and anyone can"
-            " compute a chain",
+            f"who wrote {_records(inside)} of {writer}: no signature covers them, and anyone can"
+            f" compute a chain{hint}",
         )
+
+
+def _records(number: int) -> str:
+    return f"{number} record{'s' * (number != 1)}"
 
 
 def _check_seal(

@@ -245,9 +245,8 @@ def _text(answer: LogAnswer, today: Today | None, directory: Path) -> Iterator[L
     record = answer.record
     yield _headline(answer)
     yield "", ""
-    if record is None:
-        facts = _nothing_facts(answer, directory)
-    else:
+    facts = _nothing_facts(answer, directory)
+    if record is not None:
         facts = _facts(answer, record, today)
     for name, text in facts:
         yield f"{name:{_WIDTH}}  {text}", ""

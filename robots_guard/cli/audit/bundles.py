@@ -14,7 +14,12 @@ import msgspec
 from robots_guard.audit.anchors import InvalidAnchor, certificates_in
 from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle, bundle_name
 from robots_guard.audit.bundle.trust import BundleTrust
-from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
+from robots_guard.audit.bundle.verification import (
+    NOT_YET,
+    ClaimState,
+    Verification,
+    verify_bundle,
+)
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
@@ -92,7 +97,10 @@ def bundle(
         err=True,
     )
     report_unreadable(summary.trouble)
-    problems = _contradictions(verify_bundle(path.read_bytes(), now=CLOCKS.now()))
+    result = verify_bundle(path.read_bytes(), now=CLOCKS.now())
+    for sentence in _not_yet_signed(result):
+        click.echo(f"robots-guard: {sentence}", err=True)
+    problems = _contradictions(result)
     for problem in problems:
         click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
     return _status(differs=bool(problems))
@@ -164,6 +172,10 @@ def replay(
     Exit status: 0 nothing differs, 1 the verdict differs or the bundle contradicts itself, 2 not a bundle.
     """
     path = Path(id_or_file)
+    if not path.exists() and _is_path(id_or_file):
+        raise SettingsError(
+            f"there is no file {str(path)!r}: name a bundle, or the id of a decision"
+        )
     if path.is_file():
         trust = BundleTrust(_keys(keys), _roots(tsa_roots))
         result = verify_bundle(_content(path, LARGEST_ARCHIVE), trust, CLOCKS.now())
@@ -182,6 +194,11 @@ def _status(*, differs: bool) -> int:
     if differs:
         return DIFFERS
     return 0
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text can only name a file: ids have letters, digits and hyphens only."""
+    return not text.replace("-", "").isalnum()
 
 
 # -- bundles ---------------------------------------------------------------------------------------
@@ -208,7 +225,8 @@ def _keys(path: Path | None) -> list[str]:
         return public_keys_in(_content(path))
     except InvalidKey as error:
         raise SettingsError(
-            f"--keys {str(path)!r} cannot be used ({error}): name another file"
+            f"--keys: {str(path)!r} cannot be used ({error}):"
+            " give a PEM file, or lines as 'robots-guard audit keys show' prints them"
         ) from error
 
 
@@ -219,12 +237,17 @@ def _roots(path: Path | None) -> list[bytes]:
         return certificates_in(_content(path))
     except InvalidAnchor as error:
         raise SettingsError(
-            f"--tsa-roots {str(path)!r} cannot be used ({error}): name another file"
+            f"--tsa-roots: {str(path)!r} cannot be used ({error}): name a file with the root"
+            " certificates of the authorities"
         ) from error
 
 
 def _contradictions(result: Verification) -> list[str]:
     return [each.sentence for each in result.claims if each.state is ClaimState.CONTRADICTED]
+
+
+def _not_yet_signed(result: Verification) -> list[str]:
+    return [each.sentence for each in result.claims if NOT_YET in each.sentence]
 
 
 def _show_json(result: Verification) -> None:
@@ -253,7 +276,7 @@ def _show(result: Verification) -> None:
 def _conclusion(result: Verification) -> str:
     problems = len(_contradictions(result))
     if problems:
-        return f"not verified: the bundle contradicts itself ({counted(problems, 'claim')})"
+        return f"not verified: {counted(problems, 'claim')} contradicted, as stated above"
     if not result.completeness.runs:
         return "the record is consistent, but nothing ties it to a time or a writer"
     return "verified: nothing contradicts the bundle; what it does not prove is listed above"
