@@ -9,6 +9,7 @@ kind has a line of its own; those like it within a minute are counted in a secon
 from __future__ import annotations
 
 import logging
+import math
 from typing import Literal
 
 import msgspec
@@ -85,10 +86,8 @@ class DecisionLog:
             log.info("%s", self._count_of(run))
 
     def _count_of(self, run: Run[Decision]) -> str:
-        seconds = max(0.0, run.until - run.since)
-        return (
-            f"{run.count} more within {seconds:.0f} s like: {log_line_of(run.like, self._privacy)}"
-        )
+        seconds = max(1, math.ceil(run.until - run.since))
+        return f"{run.count} more within {seconds} s like: {log_line_of(run.like, self._privacy)}"
 
     def _log_beyond(self) -> None:
         if self._beyond:

@@ -336,3 +336,10 @@ def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp
     assert "signatures: 1 not checked (pip install 'robots_guard[audit]')" in lines[1]
     assert [lines[2], *lines[3:]] == ["0", "2", "2"]
     assert done.stderr.count("pip install 'robots_guard[audit]'") == 2
+
+
+def test_a_log_without_a_signature_is_said_to_have_none(here, variables, tmp_path):
+    variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path))
+
+    said = "robots-guard: the audit log has no valid signature\n"
+    assert here("audit", "keys", "list") == (0, "", said)

@@ -80,6 +80,14 @@ def test_the_end_logs_the_counts(lines):
     assert lines[1].startswith("2 more within 2 s like: drop (disallowed)")
 
 
+def test_repeats_of_less_than_a_second_are_not_within_no_time(lines):
+    log = DecisionLog("drops", Privacy())
+    for number in range(3):
+        log.add(decision(at=AT + number / 20))
+    log.close()
+    assert lines[1].startswith("2 more within 1 s like: drop (disallowed)")
+
+
 def test_a_clock_that_is_set_back_ends_the_windows(lines):
     log = DecisionLog("drops", Privacy())
     for number in range(MAX_LINES):

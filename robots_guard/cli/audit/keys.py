@@ -61,6 +61,8 @@ def list_(audit_log: str | None) -> int:
     for key, count in sorted(signatures.items()):
         rows.add((key, fingerprint(key), str(writers[key]), str(count)))
     rows.end()
+    if not signatures:
+        click.echo("robots-guard: the audit log has no valid signature", err=True)
     return report_unreadable(trouble)
 
 

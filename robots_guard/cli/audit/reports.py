@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from robots_guard.audit.show.report import ShownRefusal
 
 as_file = click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file; one that exists is replaced.",
 )
 
 
@@ -45,7 +48,7 @@ as_file = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("robots-guard-report.html"),
     show_default=True,
-    help="Write to this file.",
+    help="Write to this file; one that exists is replaced.",
 )
 @click.option(
     "--what-if",
