@@ -172,7 +172,7 @@ async def test_origin_has_the_history_of_its_robots_txt(console):
         "2027-01-15 07:00:00",
         "2027-01-13 16:00:00",
     ]
-    assert "2 fetches until 2027-01-15 07:30:00" in history
+    assert "3 fetches until 2027-01-15 07:54:49" in history
     assert "Crawl-delay: 10" in history
     assert page.count("<svg class=") == 2  # decisions over time, for wide and for narrow screens
 

@@ -397,7 +397,7 @@ async def test_empty_result_says_what_was_searched(console):
 
     assert "No decision matches since <code>1h</code>, agent <code>nobody</code>." in page
     assert re.search(
-        r"Searched: \d+ decisions from 2027-01-14 12:00:00 to 2027-01-15 07:59:50 UTC, \d+ of them passes",
+        r"Searched: \d+ decisions from 2027-01-13 22:03:00 to 2027-01-15 07:59:50 UTC, \d+ of them passes",
         page,
     )
 
