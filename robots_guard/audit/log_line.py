@@ -29,7 +29,8 @@ def log_line_of(decision: Decision, privacy: Privacy = DEFAULT) -> str:
         parts.append(_describe_escape(decision, privacy))
     if verdict.until is not None:
         parts.append(f"retry in {max(0.0, verdict.until - decision.at):.0f} s")
-    return f"{'; '.join(parts)} [agent {question.agent}, id {decision.id}]"
+    agent = cut(printable(question.agent), LONGEST_RULE)
+    return f"{'; '.join(parts)} [agent {agent}, id {decision.id}]"
 
 
 def _ground(decision: Decision, privacy: Privacy) -> str:

@@ -98,3 +98,13 @@ def test_hostile_text_stays_one_printable_line_of_bounded_length():
         assert text.isprintable()
         assert "sesame" not in text
         assert len(text) < 4000
+
+
+@pytest.mark.parametrize("agent", ["bot\nforged line", "\x1b[31mbot", "\u202ebot", "b" * 100_000])
+def test_an_agent_can_neither_control_a_line_nor_fill_it(agent):
+    made = decision("https://a.test/private")
+    question = msgspec.structs.replace(made.question, agent=agent)
+    line = log_line_of(msgspec.structs.replace(made, question=question))
+
+    assert line.isprintable()
+    assert len(line) < 1000
