@@ -403,7 +403,7 @@ def _report_timestamp(
     name: str, found: TimestampCheck, reached: dict[str, int], findings: _Findings
 ) -> None:
     """Report a timestamp, and the last record here of each writer that it covers. The numbers that
-    its heads state are those of whoever asked for it."""
+    its heads state prove nothing: anyone can request a timestamp of any number."""
     writers = ", ".join(f"{writer} up to {last}" for writer, last in reached.items())
     what = f"the chains of {writers} existed at {found.at} ({name})"
     if found.is_trusted:
