@@ -52,7 +52,7 @@ class HoldFile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `.holds`."""
 
     format: Literal["robots_guard-holds-1"] = "robots_guard-holds-1"
-    holds: list[Hold] = msgspec.field(default_factory=list)
+    holds: list[Hold]
 
 
 def _day(moment: str) -> date:

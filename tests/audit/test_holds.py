@@ -77,7 +77,9 @@ def test_after_its_release_the_files_are_removed(directory):
     assert len(look(directory, 15)) == len(DAYS) * len(FORMS)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"holds": 1}', b"\xff", b'{"format":"2"}'])
+@pytest.mark.parametrize(
+    "content", [b"{}", b"", b"{", b"[]", b'{"holds": 1}', b"\xff", b'{"format":"2"}']
+)
 def test_while_the_holds_cannot_be_read_nothing_is_removed(directory, caplog, content):
     (directory / ".holds").write_bytes(content)
     with pytest.raises(SettingsError, match="so no file of the audit log is removed"):
