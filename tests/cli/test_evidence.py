@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from audit.decisions import audit_log_in, decision
@@ -79,6 +80,16 @@ def test_a_bundle_says_that_its_records_are_not_signed_yet(here, variables, tmp_
     assert "make the bundle again then" in asked_with_keys.out
     assert asked_with_keys.out.endswith("contradicted, as stated above\n")
     assert "no signature" not in later.err
+
+
+def test_the_page_of_one_decision_says_its_sentence_once(here, evidence, tmp_path):
+    identity = json.loads(here("audit", "query", "--json").out)["id"]
+    here("audit", "bundle", identity, "-o", tmp_path / "evidence.zip")
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as archive:
+        page = archive.read("index.html").decode()
+
+    assert page.count("mybot was not allowed to fetch") == 1
+    assert "<h2>The decision</h2>" in page
 
 
 @pytest.mark.parametrize("option", ["--keys", "--tsa-roots"])
