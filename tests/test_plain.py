@@ -1,4 +1,4 @@
-"""Untrusted text made printable, and durations for people."""
+"""Untrusted text made printable, and durations and counts for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.text import printable, span
+from robots_guard.text import counted, printable, span
 
 
 @given(st.text(st.characters(codec=None)))
@@ -48,3 +48,17 @@ def test_kept_characters_are_unchanged():
 )
 def test_a_span_in_two_units(seconds, text):
     assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "file", "0 files"),
+        (1, "file", "1 file"),
+        (1200, "file", "1,200 files"),
+        (1, "try/tries", "1 try"),
+        (3, "try/tries", "3 tries"),
+    ],
+)
+def test_noun_is_in_the_number_of_its_count(count, noun, text):
+    assert counted(count, noun) == text
