@@ -230,54 +230,8 @@ def row_of(entry: AnyRecord) -> AuditRow:
     """Return a record as a row of the table: a decision, or another event."""
     at, component = entry.at or "", entry.component
     match entry:
-        case Record():
-            return AuditRow(
-                entry.action,
-                at,
-                component,
-                entry.agent,
-                entry.reason,
-                entry.url,
-                rule=_rule_or_detail(entry),
-                line=_text(entry.line),
-                would=entry.would or "",
-                id=entry.id,
-            )
-        case SignalsRecord():
-            return AuditRow(
-                entry.action,
-                at,
-                component,
-                entry.agent,
-                entry.reason,
-                entry.url,
-                rule=entry.detail or _denials(entry),
-                would=entry.would or "",
-                id=entry.id,
-            )
-        case Repeats():
-            return AuditRow(
-                entry.action,
-                at,
-                component,
-                entry.agent,
-                entry.reason,
-                entry.origin,
-                rule=f"{entry.count} more like {entry.id}",
-                line=_text(entry.line),
-                would=entry.would or "",
-                id=entry.id,
-            )
-        case Passes():
-            return AuditRow(
-                entry.action,
-                at,
-                component,
-                entry.agent,
-                entry.reason,
-                entry.origin,
-                rule=f"{entry.count} from {entry.since} to {entry.until}",
-            )
+        case Record() | SignalsRecord() | Repeats() | Passes():
+            return _decision_row(entry)
         case Fetch():
             outcome, detail = entry.failure or _text(entry.status), entry.detail or ""
             return AuditRow("fetch", at, component, reason=outcome, url=entry.url, rule=detail)
@@ -286,6 +240,21 @@ def row_of(entry: AnyRecord) -> AuditRow:
             return AuditRow("start", at, component, rule=started)
         case _:
             return AuditRow(kind_of(entry), at, component, rule=_own_fields(entry))
+
+
+def _decision_row(entry: Record | SignalsRecord | Repeats | Passes) -> AuditRow:
+    """Return a decision, or a count of decisions, as a row."""
+    row = AuditRow(entry.action, entry.at or "", entry.component, entry.agent, entry.reason)
+    if isinstance(entry, Passes):
+        period = f"{entry.count} from {entry.since} to {entry.until}"
+        return row._replace(url=entry.origin, rule=period)
+    row = row._replace(would=entry.would or "", id=entry.id)
+    if isinstance(entry, SignalsRecord):
+        return row._replace(url=entry.url, rule=entry.detail or _denials(entry))
+    row = row._replace(line=_text(entry.line))
+    if isinstance(entry, Repeats):
+        return row._replace(url=entry.origin, rule=f"{entry.count} more like {entry.id}")
+    return row._replace(url=entry.url, rule=_rule_or_detail(entry))
 
 
 def _rule_or_detail(entry: Record) -> str:
