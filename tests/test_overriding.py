@@ -10,7 +10,7 @@ import os
 import msgspec
 import pytest
 
-from robots_guard.audit.read.replay import Bundle, replay
+from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.record import LONGEST_FILE, record_of, record_of_event
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.events import OverridesLoaded
@@ -359,14 +359,14 @@ async def test_an_exempted_request_is_replayed(build, file):
     unknown = await bypassed(guard)
     await guard.policy(A)  # when the fetch in the background has ended
     record = await bypassed(guard)
-    bundle = Bundle(record=record, settings={}, document=RULES.body)
+    judgement = Judgement(record=record, settings={}, document=RULES.body)
     forged = msgspec.structs.replace(record, would="pass", rule=None)
 
-    assert replay(bundle).differences == []
-    assert replay(bundle).verdict.would is Action.DROP
+    assert replay(judgement).differences == []
+    assert replay(judgement).verdict.would is Action.DROP
     assert [
         text.partition(":")[0]
-        for text in replay(msgspec.structs.replace(bundle, record=forged)).differences
+        for text in replay(msgspec.structs.replace(judgement, record=forged)).differences
     ] == ["rule", "would"]
     with pytest.raises(SettingsError, match="nothing to replay"):
-        replay(msgspec.structs.replace(bundle, record=unknown, document=None))
+        replay(msgspec.structs.replace(judgement, record=unknown, document=None))

@@ -121,7 +121,7 @@ def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     tables = _tables(decisions, timeline, now)
     if what_if:
         tables = [*_comparisons(decisions), *tables]
-    return Summary(
+    found = Summary(
         first=_iso(first),
         last=_iso(last),
         counts=decisions.counts(),
@@ -133,6 +133,16 @@ def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
         timeline=timeline,
         tables=tables,
     )
+    # This reads the files again, and may find that one was replaced: the counted table is gone then.
+    return found._replace(counts=with_settings(found.counts, search, search.wanted.since))
+
+
+def with_settings(counts: Counts, search: Search, since: str | None) -> Counts:
+    """Return the counts. If there is no pass among them, the settings of the writers say whether
+    passes were recorded at all."""
+    if counts.has_passes or passes_recorded(search, since) in ("none", "mixed"):
+        return counts
+    return counts._replace(has_passes=True)
 
 
 def counts_of(rows: Iterable[tuple[Any, ...]]) -> Counts:

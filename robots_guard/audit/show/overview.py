@@ -26,6 +26,7 @@ from robots_guard.audit.show.figures import (
     counts_of,
     naive,
     step_of,
+    with_settings,
 )
 from robots_guard.audit.show.news import News, news_of
 
@@ -136,7 +137,8 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
     # These read the files again, and may find that one was replaced: the counted table is gone then.
     search.execute(f"DROP TABLE {_TABLE}", [])
     news = news_of(search, since, until) if since else None
-    return found._replace(signals=counted.signals(), news=news)
+    now = with_settings(found.now, search, since)
+    return found._replace(now=now, signals=counted.signals(), news=news)
 
 
 def _count(search: Search, before: str | None, since: str | None, step: int) -> None:

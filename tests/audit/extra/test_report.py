@@ -13,6 +13,7 @@ from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import LogFinding, WriterFinding
 from robots_guard.audit.show.figures import summary
+from robots_guard.audit.show.overview import overview
 from robots_guard.audit.show.report import TITLE, last_day, result, sentences_of, setting
 from robots_guard.audit.show.verification import verification_from
 from robots_guard.cli.main import run
@@ -131,6 +132,16 @@ def test_shares_are_known_where_passes_are_recorded(tmp_path):
         first, *_ = sentences_of(summary(search, NOW), None)
 
     assert first == "Of 40 requests, 10 were refused (25.0 %), 0 were deferred, and 30 passed."
+
+
+@pytest.mark.parametrize(("passes", "known"), [("summary", True), ("none", False)])
+def test_that_nothing_passed_is_known_from_the_settings(tmp_path, passes, known):
+    log = audit_log_in(tmp_path, component="proxy", settings={"audit_passes": passes})
+    log.write(decision(verdict=DROP, at=AT))
+    log.close()
+    with Search(tmp_path) as search:
+        assert summary(search, NOW).counts.has_passes is known
+        assert overview(search, None, NOW).now.has_passes is known
 
 
 @pytest.mark.parametrize(

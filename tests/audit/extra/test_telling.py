@@ -370,7 +370,7 @@ def test_counted_passes_are_figures_and_nothing_else_shows_them(tmp_path):
     assert ("pass", "allowed", 100) in found.timeline.reasons
     assert found.origins == [("https://b.test", 1, 0, 0), ("https://a.test", 0, 0, 100)]
     assert [bar.counts["pass"] for bar in found.timeline.bars][:3] == [60, 40, 0]
-    assert table(tmp_path, "Crawlers") == [("mybot", "scrapy", 101)]
+    assert table(tmp_path, "Crawlers") == [("mybot", "scrapy", None, 101)]
     assert {form: len(each) - bool(FORMATS[form].headings) for form, each in lines.items()} == {
         form: int(form != "signals") for form in FORMATS
     }
@@ -413,7 +413,9 @@ def test_an_exempted_request_is_no_request_that_was_only_reported(tmp_path):
         what_if = summary(search, "2027-01-16T00:00:00.000Z", what_if=True)
 
     assert what_if.timeline.totals == {"drop": 1, "defer": 0, "pass": 1}
-    assert table(tmp_path, "Reported only") == [("drop", "disallowed", "https://a.test", 1)]
+    assert table(tmp_path, "Would have been refused") == [
+        ("drop", "disallowed", "https://a.test", 1)
+    ]
 
 
 def troubled(failure):
