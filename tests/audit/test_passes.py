@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -300,3 +301,22 @@ def test_a_level_that_needs_an_extra_says_so(tmp_path, monkeypatch):
         MissingExtra, match=r"^audit = evidence, .* needs an extra .*robots_guard\[audit\]"
     ):
         audit_log_in(tmp_path, warc=settings.log_options("scrapy").warc)
+
+
+@pytest.mark.parametrize(
+    ("level", "options", "kind"),
+    [("summary", {"summary": True}, "passes"), ("all", {"passes": 1}, "decision")],
+)
+def test_the_manual_states_the_bytes_of_a_request(tmp_path, level, options, kind):
+    """With one request a second, as in the table of docs/audit.md."""
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    stated = int(re.search(rf"^\| `{level}` \| (\d+) \| \d+\.\d", page, re.MULTILINE)[1])
+    audit_log = audit_log_in(tmp_path, component="scrapy", **options)
+    known = policy("https://www.example-1.com/")
+    for second in range(60):
+        url = f"https://www.example-1.com/open/page-{second}"
+        audit_log.write(passed(url, at=AT + second, component="scrapy", policy=known))
+    audit_log.close()
+    lines = [entry.line_of_json() for entry in entries(tmp_path, Filter(kind=kind))]
+
+    assert sum(map(len, lines)) / 60 == pytest.approx(stated, rel=0.1, abs=1)
