@@ -1,19 +1,25 @@
-"""The report in a browser: hostile values are text, and nothing is loaded, in light, dark and print modes.
+"""The report and the page of a bundle in a browser: hostile values are text, nothing is loaded, and
+axe-core finds no violation, in light, dark and print modes.
 
 SCREENSHOTS names a folder for pictures of what was seen.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
+from axe_playwright_python.sync_playwright import Axe
 from support.programs import program
 
+from robots_guard.audit.bundle.writer import write_bundle
+from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.report import Cover, page
@@ -97,3 +103,35 @@ def test_the_page_is_readable_and_runs_nothing(browser, report, look):
         assert len(re.findall(rb"/Type\s*/Page\b", shown.pdf(prefer_css_page_size=True))) <= 5
     assert ground == {"dark": "rgb(18, 22, 29)"}.get(look, "rgb(255, 255, 255)")
     context.close()
+
+
+@pytest.fixture(scope="module")
+def bundle_page(report):
+    """The page of a bundle of all decisions in the report."""
+    path, content = report.with_name("index.html"), io.BytesIO()
+    with Search(report.with_name("audit_log")) as search:
+        wanted = Filter(since="2027-01-15T00:00:00.000Z")
+        write_bundle(content, search, wanted, documents=lambda _: None, now=AT + 86_400)
+    path.write_bytes(zipfile.ZipFile(content).read("index.html"))
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_can_be_used_by_everyone(browser, report, bundle_page, scheme):
+    """axe-core finds no violation, also on a telephone, and the hostile values run nothing."""
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)  # axe is a script
+    alarms, found = [], []
+    shown = context.new_page()
+    shown.on("dialog", lambda dialog: alarms.append(dialog.message))
+    for path in (report, bundle_page):
+        shown.goto(path.as_uri())
+        for width in (1440, 390):
+            shown.set_viewport_size({"width": width, "height": 900})
+            found += [(path.name, width, each["id"]) for each in violations(shown)]
+    context.close()
+
+    assert (found, alarms) == ([], [])
+
+
+def violations(shown):
+    return Axe().run(shown).response["violations"]
