@@ -25,6 +25,7 @@ const fs = require('fs'), http2 = require('http2');
 const [key, cert, pages, address] = process.argv.slice(2);
 const options = { key: fs.readFileSync(key), cert: fs.readFileSync(cert), allowHTTP1: true };
 const sleep = ms => new Promise(done => setTimeout(done, ms));
+const STUCK = 20000;  // milliseconds without progress, after which a response counts as stopped
 let connections = 0;
 async function answer(request, response) {
   const url = new URL(request.url, 'https://site');
@@ -40,18 +41,23 @@ async function answer(request, response) {
   const is2 = request.httpVersionMajor == 2;
   let sent = 0, open = true;
   response.setMaxListeners(0);
-  response.on('close', () => {
+  const end = () => {
+    if (!open) return;
     open = false;
     const code = is2 ? response.stream && response.stream.rstCode : null;
     console.log(JSON.stringify({ path: url.pathname, sent, version: request.httpVersion, code,
                                  method: request.method, finished: response.writableFinished,
                                  connections }));
-  });
+  };
+  response.on('close', end);
   const write = async data => {
     if (!open) return;
     sent += data.length;
+    // Node 20 sometimes does not notice that a connection has ended while it waits to write.
     if (!response.write(data)) await new Promise(done => {
-      response.once('drain', done); response.once('close', done);
+      const stuck = setTimeout(() => { end(); done(); }, STUCK);
+      const go = () => { clearTimeout(stuck); done(); };
+      response.once('drain', go); response.once('close', go);
     });
   };
   for (const [name, value] of page.headers || []) response.setHeader(name, value);

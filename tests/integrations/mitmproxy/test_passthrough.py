@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.wire import connected, exchange
+from support.waiting import eventually
 
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.egress.passthrough import Passthrough
@@ -63,10 +64,13 @@ def test_a_listed_host_with_a_closing_robots_txt_is_refused(start, sites, ca_fil
     site = sites.start("https", "User-agent: *\nDisallow: /\n")
     with start("proxy", passthrough=site.host) as integration:
         assert pinned(integration, site, ca_file) is None
-    assert [record["reason"] for record in integration.records()] == [
-        "disallowed",
-        "not-intercepted",
-    ]
+        # The client leaves before the proxy knows why.
+        eventually(
+            lambda: (
+                [record["reason"] for record in integration.records()]
+                == ["disallowed", "not-intercepted"]
+            )
+        )
     assert site.origin.targets == []
 
 
