@@ -67,6 +67,7 @@ from robots_guard.core.verdict import Terms
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.text import counted
 
 MOST_SHOWN = 20  # sentences of one state about single records
 WARC_CLOCK = 0.002  # seconds between a fetch and the date of its WARC record: both are rounded
@@ -314,18 +315,14 @@ def _report_unsigned(
     if trust.keys and inside:
         findings.add(
             ClaimState.CONTRADICTED,
-            f"no signature by a given key covers {_records(inside)} of {writer}{hint}",
+            f"no signature by a given key covers {counted(inside, 'record')} of {writer}{hint}",
         )
     elif inside:
         findings.add(
             ClaimState.NOT_PROVEN,
-            f"who wrote {_records(inside)} of {writer}: no signature covers them, and anyone can"
+            f"who wrote {counted(inside, 'record')} of {writer}: no signature covers them, and anyone can"
             f" compute a chain{hint}",
         )
-
-
-def _records(number: int) -> str:
-    return f"{number} record{'s' * (number != 1)}"
 
 
 def _check_seal(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -23,9 +22,11 @@ class Alarm:
             return
         timer = threading.Timer(seconds, self._ring)
         timer.name, timer.daemon = "robots_guard-counts", True
-        with contextlib.suppress(RuntimeError):  # no thread can be started, as at exit
+        self._timer = timer
+        try:
             timer.start()
-            self._timer = timer
+        except RuntimeError:  # no thread can be started, as at exit
+            self._timer = None
 
     def cancel(self) -> None:
         """Stop the alarm, if it is set; it cannot be set again."""

@@ -302,16 +302,17 @@ def _how_often(answer: LogAnswer, alike: list[DecisionGroup]) -> str:
         text = f"{_times(answer.count)} since {time_of(first)}, the last at {time_of(last)}"
     if answer.repeats:
         text += (
-            f"; {answer.repeats:,} more decisions like it on the site were only counted, without"
-            " their URLs"
+            f"; {counted(answer.repeats, 'more decision')} like it on the site, which the log"
+            " counts without URLs"
         )
     return text
 
 
 def _who(group: DecisionGroup) -> str:
-    parts = [group.component, f"job {group.job}" * bool(group.job)]
-    where = ", ".join(filter(None, parts))
-    return f"{group.agent or 'a client'} ({where or 'unknown'})"
+    where = group.component or "unknown"
+    if group.job:
+        where += f", job {group.job}"
+    return f"{group.agent or 'a client'} ({where})"
 
 
 def _times(count: int) -> str:
@@ -319,21 +320,23 @@ def _times(count: int) -> str:
 
 
 def _other(group: DecisionGroup) -> str:
-    rule = f": line {group.line}, {group.rule}" * bool(group.rule)
-    what = " (response)" * (group.kind == "signals")
+    action, reason = group.action, group.reason
+    if group.kind == "signals":
+        action += " (response)"
+    if group.rule:
+        reason += f": line {group.line}, {group.rule}"
     return (
-        f"{group.action}{what} for {_who(group)}, {group.reason}{rule}, {_times(group.count)},"
+        f"{action} for {_who(group)}, {reason}, {_times(group.count)},"
         f" the last at {time_of(group.last)} ({group.id})"
     )
 
 
 def _counted_passes(answer: LogAnswer) -> Iterator[str]:
     for each in answer.passes:
-        component = f" ({each.component})" * bool(each.component)
         requests = counted(each.count, "request")
         yield (
-            f"{requests} of {each.agent} to {answer.origin} passed{component}, which the log"
-            " counts without their URLs"
+            f"{requests} of {each.agent} to {answer.origin} passed"
+            f" ({each.component or 'unknown'}), which the log counts without their URLs"
         )
 
 
@@ -365,8 +368,10 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
         decisions = counted(answer.of_origin, "decision")
         yield "nearest", f"{decisions} on other URLs of {answer.origin}"
     else:
-        period = " in this period" * bool(answer.since or answer.until)
-        yield "nearest", f"no decision on any URL of {answer.origin}{period}"
+        nearest = f"no decision on any URL of {answer.origin}"
+        if answer.since or answer.until:
+            nearest += " in this period"
+        yield "nearest", nearest
     for entry in answer.nearest:
         yield "", f"{sentence_of(entry)} ({entry.id})"
 

@@ -187,7 +187,7 @@ def first_line(path):
 
 
 def rechain(log, sign=None, change=lambda record: record):
-    """Write the whole log anew, with chains that are right, by somebody who has not the key."""
+    """Write the whole log anew, with valid chains, but without the key."""
     heads: dict[str, bytes] = {}
     for path in sorted(files(log), key=lambda path: path.name):
         out = []
@@ -292,7 +292,7 @@ def renumber(log, _):
 
 
 def chained(path, *records):
-    """Append records to a file, chained by somebody who has not the key."""
+    """Append records to a file, chained but not signed."""
     lines = path.read_bytes().splitlines(keepends=True)
     last = json.loads(lines[-1])
     head = bytes.fromhex(last["head"])  # of a checkpoint: the head before it
@@ -326,7 +326,7 @@ def last_file(log):
 
 
 def replace_the_end(log, _):
-    """The last lines before a stop, and the stop, by somebody who has not the key."""
+    """Replace the last lines before a stop, and the stop, without the key."""
     path = last_file(log)
     lines = path.read_bytes().splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if b'"checkpoint"' in line]
