@@ -44,6 +44,7 @@ from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
 from robots_guard.core.verdict import Question
 from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.settings import Settings, open_guard
@@ -166,8 +167,10 @@ async def _peek_all(place: Path) -> dict[str, float]:
     spent: dict[str, list[float]] = {name: [] for name in STEPS}
     for _ in range(ROUNDS):
         for name, guard in guards.items():
-            peek = guard.peek
-            work = lambda number, peek=peek: peek(asked[number % ORIGINS])  # noqa: E731
+
+            def work(number: int, guard: Guard = guard) -> None:
+                guard.peek(asked[number % ORIGINS])
+
             spent[name].append(per_line(work, time.process_time_ns))
     for guard in guards.values():
         guard.close()
