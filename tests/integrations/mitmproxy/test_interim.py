@@ -153,9 +153,10 @@ def test_an_unreadable_interim_response(integration, sites):
 
 
 def test_a_connection_that_is_used_again(integration, sites):
-    site = sites.start("http", pages={"/early": Reply(raw=EARLY + FINAL)})
+    """A site closes its connection after a raw reply, so each request has a site of its own."""
+    pages = {"/early": Reply(raw=EARLY + FINAL)}
     with connected(integration) as connection:
-        for _ in range(2):
+        for site in (sites.start("http", pages=pages), sites.start("http", pages=pages)):
             head = f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
             statuses = [
                 exchange(connection, head).status,
