@@ -133,6 +133,7 @@ def test_an_authority_confirms_the_heads(here, signed, tmp_path):
         made = here("audit", "anchor", "--tsa", tsa.url)
         for path, why in (
             ("/refuses", "refused it"),
+            ("/moved", "answers 307"),
             ("/error", "answers 500"),
             ("/another", "answers another"),
         ):

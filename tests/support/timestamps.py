@@ -50,7 +50,7 @@ class Authority(NamedTuple):
 def authority(directory: Path) -> Iterator[Authority]:
     """A new authority with certificates of its own, kept in the directory. `URL/refuses`, `URL/another`
     and `URL/error` answer with a refusal, the response to another request, and status 500;
-    `URL/slowly` answers in two parts."""
+    `URL/slowly` answers in two parts, and `URL/moved` redirects to `URL`."""
     directory.mkdir(exist_ok=True)
     configuration = directory / "openssl.cnf"
     configuration.write_text(_CONFIGURATION.format(directory=directory))
@@ -67,10 +67,14 @@ def authority(directory: Path) -> Iterator[Authority]:
                     body = (directory / "first.tsr").read_bytes()
                 case "/error":
                     status = 500
+                case "/moved":
+                    status = 307
                 case _:
                     body = _reply(directory, query)
                     (directory / "first.tsr").write_bytes(body)
             self.send_response(status)
+            if status == 307:
+                self.send_header("Location", "/")
             self.send_header("Content-Type", "application/timestamp-reply")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -108,7 +108,8 @@ async def _ask(url: str, query: bytes) -> bytes:
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(url, data=query, headers=_HEADERS) as response,
+            # RFC 3161 has no redirects, and a client would turn the query into a GET
+            session.post(url, data=query, headers=_HEADERS, allow_redirects=False) as response,
         ):
             if response.status != 200:
                 raise SettingsError(
