@@ -33,6 +33,7 @@ SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # being written
 NEW = ".new"  # not locked yet
+MAX_PLAIN = 64 * 1024 * 1024  # bytes of a file that is not of records, such as an anchor
 MAX_LISTINGS = 10  # of a directory, until a listing contains all names of the one before
 
 _KNOWN_NAME = re.compile(
@@ -203,12 +204,15 @@ def why_not_plain(path: Path) -> str | None:
 
 def read_plain(path: Path) -> bytes:
     """The content of a regular file. Symlinks are not followed, and pipes not waited for. Raises
-    OSError."""
+    OSError, also for a file of more than MAX_PLAIN bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        return file.read()
+        content = file.read(MAX_PLAIN + 1)
+    if len(content) > MAX_PLAIN:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
 
 
 def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:

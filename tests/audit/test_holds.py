@@ -91,7 +91,14 @@ def test_while_the_holds_cannot_be_read_nothing_is_removed(directory, caplog, co
     assert "cannot be read" in caplog.text
 
 
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to("x")])
+def huge(path):
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.mkdir(), lambda path: path.symlink_to("x"), huge]
+)
 def test_what_is_no_file_is_not_read_as_no_holds(directory, make):
     make(directory / ".holds")
 
