@@ -10,10 +10,10 @@ import contextlib
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 import platformdirs
@@ -115,7 +115,16 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         default   the default as text, if it depends on the user
         repeats   true: the option of the command line may be repeated, and the values are joined
         is_sent   true: the text goes into requests or records (so it is no file name)
+        path      the form of a text that is or contains the path of a file: "file", "store"
+                  (sqlite:///PATH) or "credentials" (@PATH); in a configuration file it is relative
+                  to that file
+        is_secret true: the text is a secret, and is never shown
+
+    `references` has the name and the text of each setting whose value the operator gave by
+    reference (`env:NAME` or `file:PATH`), and which is therefore never shown.
     """
+
+    references: tuple[tuple[str, str], ...] = ()
 
     agent: Annotated[
         str,
@@ -135,14 +144,14 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " `redis+sentinel://host:port,host:port/SERVICE/db`. `memory:` is for one crawl or proxy"
             " alone: two spiders in one process then have separate policies and turns."
             " See [stores.md](stores.md).",
-            extra={"default": "SQLite, in the user's cache directory"},
+            extra={"default": "SQLite, in the user's cache directory", "path": "store"},
         ),
     ] = msgspec.field(default_factory=default_store)
     audit_log: Annotated[
         str,
         Meta(
             description="The directory of the audit log.",
-            extra={"default": "in the user's state directory"},
+            extra={"default": "in the user's state directory", "path": "file"},
         ),
     ] = msgspec.field(default_factory=default_audit_log)
     audit: Annotated[
@@ -237,7 +246,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="The file of a private key (Ed25519, PEM) that signs each checkpoint of the"
             " chain. It implies `audit_chain = sha256`, and needs the extra `[audit]`."
             " `robots-guard audit keys create FILE` makes one. Only its owner and its group may be"
-            " able to read it."
+            " able to read it.",
+            extra={"path": "file"},
         ),
     ] = ""
     audit_rotate_bytes: Annotated[
@@ -284,7 +294,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str,
         Meta(
             description="A TOML file of exceptions for single sites, each with an owner, a reason"
-            " and an expiry date. See [overrides.md](overrides.md)."
+            " and an expiry date. See [overrides.md](overrides.md).",
+            extra={"path": "file"},
         ),
     ] = ""
     respect_retry_after: Annotated[
@@ -448,7 +459,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Reads the signing key. Raises SettingsError if it cannot be used.
         """
         recording = self.recording(component)
-        given = {name: DEFAULT.text(str(getattr(self, name))) for name in NAMES}
+        given = {name: self.shown(name) for name in NAMES}
         signer = None
         if self.audit_signing_key:
             signer = read_signer(Path(self.audit_signing_key).expanduser())
@@ -462,6 +473,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             rotate_bytes=self.audit_rotate_bytes,
             settings=given | recording._asdict(),
         )
+
+    def shown(self, name: str) -> str:
+        """Return a setting as it may be recorded and printed: the reference if the operator gave
+        one, and otherwise the value without the secrets of its URLs."""
+        reference = dict(self.references).get(name)
+        return reference or DEFAULT.text(str(getattr(self, name)))
 
     def requires_audit(self, component: str) -> bool:
         """Whether an integration refuses what it cannot record, as each does that is not named here."""
@@ -539,7 +556,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         str,
         Meta(
             description="A TOML file that assigns an agent to each authenticated user. Under"
-            ' `[users]`, a line such as `alice = "alicebot"` for each user of `--proxyauth`.'
+            ' `[users]`, a line such as `alice = "alicebot"` for each user of `--proxyauth`.',
+            extra={"path": "file"},
         ),
     ] = ""
     set_user_agent: Annotated[
@@ -742,40 +760,58 @@ def settings_of(
 
     Raises SettingsError, in the framework's spelling, for an unknown name or an invalid value.
     """
-    spell = partial(_spell, spelling=spelling) if isinstance(spelling, str) else spelling
+    spell = speller(spelling)
     for name in values:
-        if name not in kind.__struct_fields__:
+        if name not in types_of(kind):
             raise SettingsError(_describe_unknown(name, spell, kind))
     if not values.get("agent"):
         raise SettingsError(
             f"{spell('agent')} is not set: give the crawler's product token, such as 'mybot'"
         )
     try:
-        return msgspec.convert(_checked(values, kind), kind, strict=False)
+        return msgspec.convert(checked(values, types_of(kind)), kind, strict=False)
     except SettingsError as error:
-        raise SettingsError(_respell(str(error), spell)) from None
+        raise SettingsError(respelled(str(error), spell)) from None
 
 
-def _checked(values: Mapping[str, Any], kind: type[Settings]) -> dict[str, Any]:
-    """Return the values, with lists joined. Raises SettingsError for one that is not valid."""
-    joined = {name: _join(value) for name, value in values.items()}
+def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, with lists joined where their types are texts.
+
+    Raises SettingsError for one that is not valid.
+    """
+    joined = {name: _shape(value, types[name]) for name, value in values.items()}
     for name, value in joined.items():
-        if fault := wrong_type(value, types_of(kind)[name], strict=False):
+        if fault := wrong_type(value, types[name], strict=False):
             raise SettingsError(f"{name} {values[name]!r} {fault}")
     return joined
 
 
-def _respell(sentence: str, spell: Callable[[str], str]) -> str:
-    """Respell the setting's name at the beginning of a sentence as the framework writes it."""
+def speller(spelling: Spelling) -> Callable[[str], str]:
+    """Return the function that writes the name of a setting as a framework does."""
+    if isinstance(spelling, str):
+        return partial(_spell, spelling=spelling)
+    return spelling
+
+
+def respelled(
+    sentence: str, spell: Callable[[str], str], known: Container[str] | None = None
+) -> str:
+    """Respell the name at the beginning of a sentence, if it is a known one: a setting's."""
     name = sentence.partition(" ")[0].rstrip(":")
-    if name not in PROXY_NAMES:
+    if name not in (PROXY_NAMES if known is None else known):
         return sentence
     return spell(name) + sentence[len(name) :]
 
 
-def _join(value: Any) -> Any:
-    """Join a list of texts with commas, because frameworks have settings that are lists."""
-    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+def _shape(value: Any, kind: Any) -> Any:
+    """Join a list of texts with commas, because frameworks have settings that are lists. Where the
+    type is a list, make one of a single text."""
+    is_list = get_origin(get_args(kind)[0]) is tuple
+    if is_list and isinstance(value, str):
+        return [value]
+    if is_list or not isinstance(value, list | tuple):
+        return value
+    if all(isinstance(part, str) for part in value):
         return ",".join(value)
     return value
 

@@ -137,6 +137,8 @@ def wrong_type(value: Any, kind: Any, *, strict: bool = True) -> str | None:
     if bounds and _fits(value, base, strict):
         unit = " seconds" if base is float else ""
         return f"is out of range: use {_range(bounds)}{unit}"
+    if get_origin(base) is tuple:
+        return 'is not a list of texts: write one such as ["a", "b"]'
     return {
         float: "is not a number of seconds: write one such as 30 or 0.5",
         int: "is not a whole number: write one such as 30",

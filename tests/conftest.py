@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -77,7 +78,9 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 
 def pytest_configure() -> None:
-    """Restore the handling of SIGINT, which a shell disables for background processes."""
+    """Keep the configuration files of this machine out of the tests, and restore the handling of
+    SIGINT, which a shell disables for background processes."""
+    os.environ["ROBOTS_GUARD_CONFIG"] = ""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

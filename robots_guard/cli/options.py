@@ -211,7 +211,8 @@ def check_environment() -> None:
     unknown = {
         variable.removeprefix(PREFIX).lower(): value
         for variable, value in os.environ.items()
-        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).lower() not in PROXY_NAMES
+        if variable.startswith(PREFIX)
+        and variable.removeprefix(PREFIX).lower() not in (*PROXY_NAMES, "config")
     }
     if unknown:
         settings_of(unknown, _variable("{}"), ProxySettings)

@@ -33,7 +33,7 @@ from robots_guard.rep.robots import Robots, parse, parse_clean
 from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.robots_txt import NO_STATEMENTS, RobotsStatements, states_something
 from robots_guard.rep.signals.statement import RAW_CAP, Place, Signal, Statement
-from robots_guard.rep.source import Rule, Source, patterns_of
+from robots_guard.rep.source import Rule, SourceText, patterns_of
 
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
 
@@ -235,7 +235,7 @@ class _Document(Ruleset):
         self._dialect = dialect
         self._others = tuple(robots.others_for(selection))
         self._matching = matching
-        self._source = Source(robots.text, dialect, rows)
+        self._source = SourceText(robots.text, dialect, rows)
         self._no_match = _no_match(selection.title)
         self._rulings: dict[int, Ruling] = {}
         self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()

@@ -27,7 +27,7 @@ class Rule:
     text: str
 
 
-class Source:
+class SourceText:
     """The text of a document, and one crawler's rules in it by place."""
 
     __slots__ = ("_dialect", "_offsets", "rows", "text")

@@ -26,6 +26,7 @@ def variables(tmp_path, monkeypatch):
     for name in list(os.environ):
         if name.startswith("ROBOTS_GUARD_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("ROBOTS_GUARD_CONFIG", "")
     monkeypatch.setenv("ROBOTS_GUARD_AGENT", "mybot")
     monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/policies.sqlite")
     monkeypatch.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path / "audit_log"))

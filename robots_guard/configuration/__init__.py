@@ -1,0 +1,29 @@
+"""The configuration: files and the environment, read in the same way by every command and
+integration.
+
+`read_configuration` reads them for one component, and `settings_from` adds what that component was
+given itself, such as options, which win.
+"""
+
+from __future__ import annotations
+
+from robots_guard.configuration.configuration import (
+    Configuration,
+    read_configuration,
+    section_from,
+    settings_from,
+    shown,
+    value_from,
+)
+from robots_guard.configuration.source import Source, Value
+
+__all__ = [
+    "Configuration",
+    "Source",
+    "Value",
+    "read_configuration",
+    "section_from",
+    "settings_from",
+    "shown",
+    "value_from",
+]

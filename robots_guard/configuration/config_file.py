@@ -1,0 +1,132 @@
+"""A configuration file: its text, parsed by tomllib, with the line of each value.
+
+tomllib does not say where a value stands. Statements end at the end of a line, so the shortest run
+of lines that tomllib accepts is one statement, and its keys are on the first of these lines.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robots_guard.errors import SettingsError
+
+Keys = tuple[str, ...]
+PYPROJECT = "pyproject.toml"
+TABLE = ("tool", "robots_guard")  # in pyproject.toml
+_DASHED = "robots-guard"
+_AT = re.compile(r" \(at (?:line (?P<line>[0-9]+), column [0-9]+|end of document)\)$")
+
+
+class ConfigFile(NamedTuple):
+    """The values in a file, and the line of each key: `("proxy", "listen")` for one in a section."""
+
+    path: Path
+    table: Mapping[str, Any]
+    lines: Mapping[Keys, int]
+
+    def place(self, *keys: str) -> str:
+        """Return the place of a key as text for people."""
+        line = self.lines.get(keys)
+        if line is None:
+            return str(self.path)
+        return f"{self.path}:{line}"
+
+
+def parse_config(path: Path, text: str) -> ConfigFile | None:
+    """Return what a file says. Returns None for a pyproject.toml without [tool.robots_guard].
+
+    Raises SettingsError, which names the line, if it is not TOML.
+    """
+    table = _parse(path, text)
+    if path.name != PYPROJECT:
+        return ConfigFile(path, table, dict(_lines(text)))
+    tools = table.get("tool", {})
+    if not isinstance(tools, dict):
+        return None
+    if _DASHED in tools:
+        line = dict(_lines(text)).get(("tool", _DASHED), 1)
+        raise SettingsError(f"{path}:{line}: [tool.{_DASHED}] is not read: write [tool.{TABLE[1]}]")
+    if TABLE[1] not in tools:
+        return None
+    return _tool_table(path, tools[TABLE[1]], text)
+
+
+def _tool_table(path: Path, own: Any, text: str) -> ConfigFile:
+    lines = {keys[2:]: line for keys, line in _lines(text) if keys[:2] == TABLE}
+    if not isinstance(own, dict):
+        raise SettingsError(
+            f"{path}:{lines.get((), 1)}: robots_guard is not a table: write [tool.robots_guard]"
+        )
+    return ConfigFile(path, own, lines)
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _AT.search(str(error))
+        why = _AT.sub("", str(error))
+        line = int(found["line"]) if found and found["line"] else _unfinished(text)
+        raise SettingsError(f"{path}:{line}: not valid TOML: {why}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: not valid TOML: brackets are nested too deeply") from None
+
+
+def _unfinished(text: str) -> int:
+    """The line of the statement that has no end."""
+    last = 1
+    for first, _, _ in _statements(text):
+        last = first
+    return last
+
+
+def _lines(text: str) -> Iterator[tuple[Keys, int]]:
+    """The lines of all keys in a text that tomllib accepts."""
+    section: Keys = ()
+    for line, is_header, parsed in _statements(text):
+        found = list(_keys_in(parsed or {}))
+        if is_header:
+            section = max(found, key=len)
+            yield section, line
+            continue
+        for keys in found:
+            yield (*section, *keys), line
+
+
+def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
+    """Each statement: its first line, whether it is the header of a table, and what it means by
+    itself. That is None for a last one without an end."""
+    begun: list[str] = []
+    first = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not begun and _is_empty(line):
+            continue
+        begun.append(line)
+        first = first or number
+        try:
+            parsed = tomllib.loads("\n".join(begun))
+        except tomllib.TOMLDecodeError:
+            continue
+        yield first, begun[0].lstrip().startswith("["), parsed
+        begun, first = [], 0
+    if begun:
+        yield first, False, None
+
+
+def _is_empty(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _keys_in(table: Mapping[str, Any], before: Keys = ()) -> Iterator[Keys]:
+    """All keys of a table and of the tables in it."""
+    for name, value in table.items():
+        keys = (*before, name)
+        yield keys
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = value[0]
+        if isinstance(value, dict):
+            yield from _keys_in(value, keys)

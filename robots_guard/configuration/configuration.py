@@ -1,0 +1,283 @@
+"""The configuration of one component: what the files and the environment say, and settings from it.
+
+Invariant: an error about a value names the place of that value, and never quotes a secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+from robots_guard.audit.privacy import DEFAULT
+from robots_guard.configuration.config_file import ConfigFile
+from robots_guard.configuration.environment import values_in
+from robots_guard.configuration.files import read_files
+from robots_guard.configuration.references import FILE, is_reference, resolve
+from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
+from robots_guard.configuration.source import Source, Value
+from robots_guard.core.site_settings import types_of
+from robots_guard.errors import SettingsError
+from robots_guard.settings import Settings, Spelling, checked, respelled, settings_of, speller
+from robots_guard.text import nearest
+
+S = TypeVar("S", bound=Settings)
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What files and environment say, for one component. `files` are those that were read, from
+    the least to the most specific."""
+
+    component: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_configuration(
+    component: str,
+    *,
+    config: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
+) -> Configuration:
+    """Read the configuration of a component: "proxy", "scrapy", "console", "cli" or another.
+
+    `config` names the only file to be read; "" means none. `directory` is where the search for a
+    project's file begins; by default it is the working directory.
+
+    Raises SettingsError, which names the file and the line, or the variable.
+    """
+    section = component if component in SECTIONS else ""
+    values: dict[str, Value] = {}
+    found = read_files(config, environ, directory)
+    for file in found:
+        values |= _values_of(file, section)
+    values |= values_in(environ, section)
+    files = tuple(file.path for file in found)
+    return Configuration(component=component, values=values, files=files, environ=environ)
+
+
+def _values_of(file: ConfigFile, section: str) -> dict[str, Value]:
+    """The values of a file for a component. Those of its section win over those for all."""
+    _check_names(file)
+    found = _entries(file, "", file.table)
+    if section and section in file.table:
+        found |= _entries(file, section, file.table[section])
+    return found
+
+
+def _entries(file: ConfigFile, section: str, table: Mapping[str, Any]) -> dict[str, Value]:
+    types = types_in(section)
+    found = {}
+    for name in types.keys() & table.keys():
+        keys = (section, name) if section else (name,)
+        source = Source("file", str(file.path), file.lines.get(keys, 0))
+        value = _anchored(table[name], types[name], file.path.parent)
+        found[name] = Value(value, source)
+    return found
+
+
+def _anchored(value: Any, kind: Any, folder: Path) -> Any:
+    """The value, with a relative path in it made absolute: it is relative to the folder."""
+    if not isinstance(value, str) or not value:
+        return value
+    form = (get_args(kind)[1].extra or {}).get("path")
+    before, path = "", value
+    if value.startswith(FILE):
+        before, path = FILE, value.removeprefix(FILE)
+    elif form == "store" and value.startswith("sqlite:///") and ":memory:" not in value:
+        before, path = "sqlite:///", value.removeprefix("sqlite:///")
+    elif form == "credentials" and value.startswith("@"):
+        before, path = "@", value.removeprefix("@")
+    elif form != "file" or is_reference(value):
+        return value
+    if not path or path.startswith("~"):
+        return value
+    return before + str(folder / path)
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+def _check_names(file: ConfigFile) -> None:
+    """Raise SettingsError for the first name in a file that means nothing there."""
+    for name, value in file.table.items():
+        if name in SECTIONS:
+            _check_section(file, name, value)
+        elif name not in types_in(""):
+            raise SettingsError(f"{file.place(name)}: {_objection(name, value)}")
+        elif isinstance(value, Mapping):
+            raise SettingsError(
+                f"{file.place(name)}: {name} is a setting and no section: write {name} = ..."
+            )
+
+
+def _check_section(file: ConfigFile, section: str, table: Any) -> None:
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{file.place(section)}: {section} is a section: write [{section}]")
+    known = types_in(section)
+    for name in table:
+        if name not in known:
+            where = file.place(section, name)
+            raise SettingsError(f"{where}: {_objection_within(section, name)}")
+
+
+def _objection(name: str, value: Any) -> str:
+    """Why a name is wrong at the top level of a file, and the remedy."""
+    homes = homes_of(name)
+    if homes:
+        return f"{name} belongs to a section: put it below {_headers(homes)}"
+    if isinstance(value, Mapping):
+        near = nearest(name, tuple(SECTIONS), lambda each: f"[{each}]")
+        return f"unknown section [{name}]: {near}"
+    names = tuple(types_in(""))
+    return f"unknown setting {name}: {nearest(name, names)}; docs/configuration.md lists all"
+
+
+def _objection_within(section: str, name: str) -> str:
+    """Why a name is wrong in a section, and the remedy."""
+    homes = [*homes_of(name), *(["proxy"] if name in types_in("") else [])]
+    if homes:
+        return f"{name} has no meaning in [{section}]: put it below {_headers(homes)}"
+    near = nearest(name, tuple(types_in(section)))
+    return f"unknown setting {name} in [{section}]: {near}; docs/configuration.md lists all"
+
+
+def _headers(sections: list[str]) -> str:
+    return " or ".join(f"[{section}]" for section in sections)
+
+
+# -- settings ---------------------------------------------------------------------------------------
+
+
+def settings_from(
+    configuration: Configuration,
+    given: Mapping[str, Any],
+    spelling: Spelling = "{}",
+    kind: type[S] = Settings,  # type: ignore[assignment]  # the default is one
+    defaults: Mapping[str, Any] = {},
+) -> S:
+    """Build settings from a configuration and `given` values, which win over it: options, a
+    framework's settings or keyword arguments. `defaults` replace the defaults of the settings.
+
+    Raises SettingsError, which names the place of the faulty value; `spelling` is how the framework
+    writes the name of a given one.
+    """
+    merged = _merge(configuration, given, spelling, types_of(kind), defaults)
+    try:
+        settings = settings_of(merged.values, merged.spell, kind)
+    except SettingsError as error:
+        raise SettingsError(merged.without_secrets(str(error))) from None
+    if not merged.references:
+        return settings
+    return msgspec.structs.replace(settings, references=tuple(merged.references.items()))
+
+
+def section_from(
+    configuration: Configuration, given: Mapping[str, Any], spelling: Spelling, kind: type[T]
+) -> T:
+    """Build the values of a section (`SECTIONS`) from a configuration and `given` values, which win
+    over it.
+
+    Raises SettingsError, which names the place of the faulty value.
+    """
+    values = _checked(_merge(configuration, given, spelling, types_of(kind), {}), types_of(kind))
+    return msgspec.convert(values, kind, strict=False)
+
+
+def value_from(
+    configuration: Configuration, name: str, given: Any = None, spelling: Spelling = "{}"
+) -> Any:
+    """Return the value of one setting: given, configured, or None.
+
+    Raises SettingsError, which names the place of the faulty value.
+    """
+    types = {name: types_in("")[name]}
+    chosen = {} if given is None else {name: given}
+    value = _checked(_merge(configuration, chosen, spelling, types, {}), types).get(name)
+    if value is None:
+        return None
+    return msgspec.convert(value, types[name], strict=False)
+
+
+def _checked(merged: _Merged, types: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return checked(merged.values, types)
+    except SettingsError as error:
+        sentence = respelled(str(error), merged.spell, types)
+        raise SettingsError(merged.without_secrets(sentence)) from None
+
+
+def shown(name: str, value: Any) -> str:
+    """Return a value of the configuration as it may be printed: a reference as it was written, a
+    URL without its secrets, and nothing of a secret."""
+    if is_reference(value):
+        return str(value)
+    for section in ("", *SECTIONS):
+        kind = types_in(section).get(name)
+        if kind is not None and (get_args(kind)[1].extra or {}).get("is_secret"):
+            return _HIDDEN
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(shown("", each) for each in value)
+    return DEFAULT.text(str(value))
+
+
+_HIDDEN = "(hidden)"
+
+
+class _Merged(NamedTuple):
+    """Values with references resolved, the text of each reference, and how to name each value."""
+
+    values: dict[str, Any]
+    references: dict[str, str]
+    spell: Callable[[str], str]
+
+    def without_secrets(self, sentence: str) -> str:
+        """The sentence with each value that was referred to replaced by its reference."""
+        for name, reference in self.references.items():
+            secret = str(self.values[name])
+            sentence = sentence.replace(repr(secret), repr(reference)).replace(secret, reference)
+        return sentence
+
+
+def _merge(
+    configuration: Configuration,
+    given: Mapping[str, Any],
+    spelling: Spelling,
+    types: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> _Merged:
+    """Merge values of rising precedence. Raises SettingsError for a reference to nothing."""
+    configured = {
+        name: each
+        for name, each in configuration.values.items()
+        if name in types and name not in given
+    }
+    spell_given = speller(spelling)
+
+    def spell(name: str) -> str:
+        if name in configured:
+            return configured[name].source.spell(name)
+        return spell_given(name)
+
+    values = {**defaults, **{name: each.value for name, each in configured.items()}, **given}
+    references = {
+        name: value
+        for name, value in values.items()
+        if is_reference(value) and name in types and get_args(types[name])[0] is str
+    }
+    for name, reference in references.items():
+        try:
+            values[name] = resolve(reference, configuration.environ)
+        except SettingsError as error:
+            raise SettingsError(f"{spell(name)} {reference!r}: {error}") from None
+    return _Merged(values, references, spell)

@@ -1,0 +1,169 @@
+"""The configuration files: where they are looked for, and which of them may be trusted.
+
+Invariant: a file that the operator did not name is read only if no other user can have written it,
+because it could open what a robots.txt closes.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import platformdirs
+
+from robots_guard.configuration.config_file import PYPROJECT, ConfigFile, parse_config
+from robots_guard.configuration.regular_file import Content, read_regular
+from robots_guard.errors import SettingsError
+
+NAME = "robots_guard.toml"
+VARIABLE = "ROBOTS_GUARD_CONFIG"
+LARGEST = 1_048_576  # bytes of a configuration file
+_MENTIONS = (b"robots_guard", b"robots-guard")
+_REMEDY = f"name the file with --config or {VARIABLE} if it shall be used all the same"
+
+
+def read_files(
+    config: str | None, environ: Mapping[str, str], directory: Path | None
+) -> list[ConfigFile]:
+    """Return the files that apply, from the least to the most specific.
+
+    `config` names the only file; "" means none. Without it, the variable does; without both, they
+    are searched for. Raises SettingsError for a file that cannot be used.
+    """
+    named = environ.get(VARIABLE) if config is None else config
+    if named is None:
+        return list(_search(directory))
+    if not named:
+        return []
+    return [_named(named, directory, by_variable=config is None)]
+
+
+def _named(name: str, directory: Path | None, *, by_variable: bool) -> ConfigFile:
+    """Read the file that the operator has named. It may belong to anybody."""
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
+    if not path.is_absolute():
+        path = _working_directory(directory) / path
+    try:
+        content = read_regular(path, LARGEST)
+    except SettingsError as error:
+        where = f"{VARIABLE}: " if by_variable else "--config: "
+        raise SettingsError(f"{where}{error}") from None
+    file = parse_config(path, content.text())
+    if file is None:
+        raise SettingsError(f"{path}: there is no [tool.robots_guard] in it: add that table")
+    return file
+
+
+def _working_directory(directory: Path | None) -> Path:
+    try:
+        return (directory or Path.cwd()).absolute()
+    except FileNotFoundError:
+        raise SettingsError(
+            "the working directory has been removed: change to another, or name files by absolute paths"
+        ) from None
+
+
+def _search(directory: Path | None) -> Iterator[ConfigFile]:
+    for folder in (_system_directory(), platformdirs.user_config_path("robots_guard")):
+        # without a home directory, the path of the user's is not absolute
+        if folder.is_absolute() and (found := _trusted(folder / NAME)):
+            yield found
+    if found := _project(directory):
+        yield found
+
+
+def _system_directory() -> Path:
+    if sys.platform == "darwin":
+        return platformdirs.site_config_path("robots_guard")
+    return Path("/etc/robots_guard")
+
+
+def _project(directory: Path | None) -> ConfigFile | None:
+    """The nearest file in the working directory or one above it."""
+    try:
+        start = (directory or Path.cwd()).absolute()
+    except FileNotFoundError:  # it has been removed
+        return None
+    for folder in (start, *start.parents):
+        found = _trusted(folder / NAME) or _trusted(folder / PYPROJECT)
+        if found is not None:
+            return found
+    return None
+
+
+def _trusted(path: Path) -> ConfigFile | None:
+    """Read a file that was found; None if there is none, or it is not about this program.
+
+    Raises SettingsError if another user can have written it.
+    """
+    try:
+        link = path.lstat()
+    except OSError:
+        return None
+    if path.name == PYPROJECT:
+        content = _mentioned(path)
+        if content is None:
+            return None
+    else:
+        content = read_regular(path, LARGEST)
+    file = parse_config(path, content.text())
+    if file is not None:
+        _require_own(path, link, content.state)
+    return file
+
+
+def _mentioned(path: Path) -> Content | None:
+    """Read a pyproject.toml; None if it does not mention this program, or cannot be read: such a
+    file is the business of other programs."""
+    try:
+        content = read_regular(path, LARGEST)
+    except SettingsError:
+        return None
+    if not any(mention in content.data for mention in _MENTIONS):
+        return None
+    return content
+
+
+def _require_own(path: Path, link: os.stat_result, state: os.stat_result) -> None:
+    """Raise SettingsError unless only this user or root can have written a file."""
+    for owner in (link.st_uid, state.st_uid):
+        if owner not in (0, os.geteuid()):
+            raise SettingsError(
+                f"{path} belongs to {_user(owner)}, so it is not trusted: {_REMEDY}"
+            )
+    others = "all users" if state.st_mode & stat.S_IWOTH else ""
+    if state.st_mode & stat.S_IWGRP and not _is_private(state.st_gid):
+        others = others or f"the group {_group(state.st_gid)}"
+    if others:
+        raise SettingsError(
+            f"{path} can be written to by {others}, so it is not trusted: run chmod go-w on it,"
+            f" or {_REMEDY}"
+        )
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is that of this user or root alone, as many systems create one for each."""
+    try:
+        members, user = grp.getgrgid(group).gr_mem, pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group in (0, user.pw_uid) and not set(members) - {user.pw_name, "root"}
+
+
+def _user(number: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"the user {number}"
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)

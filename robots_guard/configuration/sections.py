@@ -1,0 +1,176 @@
+"""The sections of the configuration: the names that each may hold.
+
+The top level holds settings. A section holds values for one component only: settings again, which
+win over the top level, and what only that component has. The latter are described here as settings
+are in `robots_guard.settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from robots_guard.core.site_settings import types_of
+from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings
+
+Texts = tuple[str, ...]
+
+
+class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
+    """What only `robots-guard proxy` has."""
+
+    listen: Annotated[
+        str,
+        Meta(
+            description="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
+        ),
+    ] = "127.0.0.1:8080"
+    mode: Annotated[
+        Texts,
+        Meta(
+            description="A list of modes: `regular`, `upstream:URL` (connect through another proxy),"
+            " `reverse:URL`, `socks5`, `transparent`, `local` or `wireguard`. Append `@PORT` to"
+            " serve another mode at the same time."
+        ),
+    ] = ("regular",)
+    proxyauth: Annotated[
+        str,
+        Meta(
+            description="Credentials of the clients: `USER:PASSWORD`, or `@FILE` in htpasswd"
+            " format.",
+            extra={"is_secret": True, "path": "credentials"},
+        ),
+    ] = ""
+    body_limit: Annotated[
+        str,
+        Meta(
+            description="Largest request body kept in memory: bytes, or such as `512k` or `64m`."
+            " Responses are streamed.",
+            extra={"default": "64m"},
+        ),
+    ] = ""
+    confdir: Annotated[
+        str,
+        Meta(
+            description="Directory of the proxy's CA certificate and key.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    upstream_ca: Annotated[
+        str,
+        Meta(
+            description="PEM file of the CAs to trust for crawled sites, instead of the default"
+            " ones.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    set: Annotated[
+        Texts,
+        Meta(
+            description="Options of mitmproxy, as a list of `NAME=VALUE`. Options that bypass the"
+            " guard are refused."
+        ),
+    ] = ()
+    workers: Annotated[
+        int, Meta(ge=1, le=64, description="Number of processes that share the port.")
+    ] = 1
+    metrics: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="Serve Prometheus metrics on this port of 127.0.0.1; 0: none.",
+        ),
+    ] = 0
+    drain: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="Seconds to let requests in progress finish after SIGTERM.",
+        ),
+    ] = 10.0
+    console: Annotated[
+        bool,
+        Meta(
+            description="Serve the web console, read-only, at `http://robots.guard/console/`.",
+        ),
+    ] = False
+
+
+class ConsoleSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What only `robots-guard console` has."""
+
+    listen: Annotated[
+        str,
+        Meta(
+            description="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
+        ),
+    ] = "127.0.0.1:8099"
+    host: Annotated[
+        Texts,
+        Meta(
+            description="A list of further host names for which requests are answered. Required to"
+            " listen beyond loopback; put TLS in front of it."
+        ),
+    ] = ()
+
+
+class ScrapySection(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the Scrapy add-on has."""
+
+    enabled: Annotated[
+        bool,
+        Meta(description="Whether the add-on does anything; if false, ROBOTSTXT_OBEY decides."),
+    ] = True
+    meta_bypass: Annotated[
+        Literal["audit", "deny"],
+        Meta(
+            description="What to do with `dont_obey_robotstxt` in a request's meta: let the request"
+            " pass and record it (`audit`), or ignore it (`deny`)."
+        ),
+    ] = "audit"
+    fallback_scheduler: Annotated[
+        str,
+        Meta(description="The import path of the scheduler that GuardScheduler wraps."),
+    ] = ""
+
+
+class _NoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A section that holds settings only."""
+
+
+#: The sections, and what only their components have.
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {
+    "proxy": ProxySection,
+    "scrapy": ScrapySection,
+    "console": ConsoleSection,
+    "python": _NoOptions,
+    "httpx": _NoOptions,
+    "aiohttp": _NoOptions,
+}
+
+
+@cache
+def own_types(section: str) -> dict[str, Any]:
+    """Return the type of each name that only one section has."""
+    return types_of(SECTIONS[section])
+
+
+@cache
+def types_in(section: str) -> dict[str, Any]:
+    """Return the type of each name that may stand in a section; "" is the top level."""
+    settings = types_of(ProxySettings)
+    if section == "":
+        return {name: settings[name] for name in PROXY_NAMES}
+    names = PROXY_NAMES if section == "proxy" else NAMES
+    return {**{name: settings[name] for name in names}, **own_types(section)}
+
+
+def homes_of(name: str) -> list[str]:
+    """Return the sections in which alone a name may stand."""
+    return [section for section in SECTIONS if name in own_types(section)]
