@@ -41,6 +41,7 @@ from robots_guard.ports import Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
+from robots_guard.stores import shown as without_credentials
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.text import nearest, number, wrong_type
 
@@ -478,7 +479,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return a setting as it may be recorded and printed: the reference if the operator gave
         one, and otherwise the value without the secrets of its URLs."""
         reference = dict(self.references).get(name)
-        return reference or DEFAULT.text(str(getattr(self, name)))
+        if reference:
+            return reference
+        text = str(getattr(self, name))
+        if name == "store":
+            text = without_credentials(text)
+        return DEFAULT.text(text)
 
     def requires_audit(self, component: str) -> bool:
         """Whether an integration refuses what it cannot record, as each does that is not named here."""
@@ -719,8 +725,10 @@ class Setting(NamedTuple):
     @property
     def default_text(self) -> str:
         """The default as text; empty if there is none."""
-        if self.default is msgspec.NODEFAULT:
+        if self.default is msgspec.NODEFAULT or "default" in self.extra:
             return str(self.extra.get("default", ""))
+        if isinstance(self.default, tuple):
+            return ", ".join(self.default)
         if self.is_switch:
             return str(self.default).lower()
         return number(self.default)
@@ -736,14 +744,20 @@ class Setting(NamedTuple):
         return self.meta.extra or {}
 
 
+def described(kind: type[msgspec.Struct]) -> dict[str, Setting]:
+    """Return each described field of a struct."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    return {name: _setting(fields[name]) for name in types_of(kind)}
+
+
 def _setting(field: msgspec.structs.FieldInfo) -> Setting:
     kind, meta = get_args(field.type)
     return Setting(field.name, kind, field.default, meta)
 
 
-_FIELDS = {field.name: field for field in msgspec.structs.fields(ProxySettings)}
+_DESCRIBED = described(ProxySettings)
 #: Every setting, in the order in which users see them.
-SETTINGS = {name: _setting(_FIELDS[name]) for name in PROXY_NAMES}
+SETTINGS = {name: _DESCRIBED[name] for name in PROXY_NAMES}
 
 
 #: How a framework writes the name of a setting: a pattern, or a function from a name.

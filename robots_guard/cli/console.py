@@ -15,10 +15,15 @@ import click
 from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import (
     address,
+    chosen,
     existing_directory,
+    naming_places,
+    section_option,
+    section_values,
     settings_from,
     settings_options,
 )
+from robots_guard.configuration import ConsoleSection
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.settings import Settings
 
@@ -29,31 +34,29 @@ DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read 
 
 @click.command(cls=SectionedCommand)
 @settings_options
-@click.option(
-    "--listen",
-    default=LISTEN,
-    show_default=True,
-    help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
-)
+@section_option("console", "listen")
 @click.option(
     "--host",
-    "names",
     multiple=True,
     metavar="NAME",
     help="Also answer requests for this host name. Required to listen beyond loopback; put TLS in front of it. "
     "May be repeated.",
 )
-def console(listen: str, names: tuple[str, ...], **values: Any) -> None:
+def console(listen: str | None, host: tuple[str, ...], **values: Any) -> None:
     """Show the audit log, the policies and the overrides in a browser, at the printed address.
 
     The address contains an access token. Anyone who has it can read everything that is recorded and,
     with --agent, make the console fetch an origin's robots.txt.
     """
-    settings = settings_from(values, agent=DEFAULT_AGENT)
-    validate_host_names(names)
-    host, port = _address(listen, names)
-    with contextlib.closing(_open_listener(host, port)) as listener:
-        serve(settings, listener, names, can_refresh=values.get("agent") is not None)
+    settings = settings_from(values, "console", agent=DEFAULT_AGENT)
+    given = {"listen": listen, "host": host}
+    own = section_values("console", given, ConsoleSection)
+    with naming_places("console", given):
+        validate_host_names(own.host)
+        listener = _open_listener(*_address(own.listen, own.host))
+    with contextlib.closing(listener):
+        has_agent = chosen("agent", values.get("agent"), "console") is not None
+        serve(settings, listener, own.host, can_refresh=has_agent)
 
 
 def serve(

@@ -121,7 +121,7 @@ def lint(
     reports: list[LintReport] = []
     if place:
         # The file is fetched under the crawler's name; without one, under robots_guard's.
-        subject = _subject(place, settings_from(values, agent=agent or "robots_guard"))
+        subject = _subject(place, settings_from({**values, "agent": agent}, agent="robots_guard"))
         found = findings_of(subject.body, chosen, agent=agent or "", truncated=subject.truncated)
         reports.append(LintReport(subject, found))
     reports += _response_reports(headers, html, _robots_of_page(reports, url, chosen), agent or "")

@@ -21,7 +21,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import name_variable
+from robots_guard.cli.options import config_option
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 
 NAME = "robots-guard"
@@ -144,6 +144,7 @@ def _dashed(name: str) -> str:
     },
 )
 @click.version_option(package_name="robots_guard", prog_name=NAME, message="%(prog)s %(version)s")
+@config_option
 def commands() -> None:
     """Make crawlers obey robots.txt, and prove it afterwards."""
 
@@ -229,8 +230,6 @@ def _invoke(args: list[str] | None) -> int:
 
 def _sentence(error: click.UsageError) -> str:
     """Return click's message on one line: for a missing choice it lists the values on separate lines."""
-    if isinstance(error, click.BadParameter):
-        name_variable(error)
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split()).replace(". Choose from:", ": choose from")

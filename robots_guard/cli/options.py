@@ -1,27 +1,35 @@
 """Command-line options for the settings, and settings from a command's options.
 
-An option has the name of its setting (`--on-restricted` or `--on_restricted`) and can also be given in the
-environment, as `ROBOTS_GUARD_ON_RESTRICTED`. A variable with that prefix that names no setting is an error, as an
-unknown option is: a misspelt setting must not be ignored silently.
+An option has the name of its setting (`--on-restricted` or `--on_restricted`). What is not given as an option comes
+from the configuration: the files and the environment (`robots_guard.configuration`), which a command reads once.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
+import msgspec
 
 from robots_guard.audit.read.reader import Period, Unreadable, moment_meant, period_meant
 from robots_guard.audit.segments import NoDirectory
 from robots_guard.audit.write.log import KEY, KEY_BYTES
 from robots_guard.cli.group import SettingOption
 from robots_guard.cli.terminal import safe
+from robots_guard.configuration import (
+    Configuration,
+    own_options,
+    read_configuration,
+    section_from,
+    value_from,
+)
+from robots_guard.configuration import settings_from as configured_settings
 from robots_guard.errors import SettingsError
 from robots_guard.settings import (
     CLOCKS,
@@ -32,16 +40,39 @@ from robots_guard.settings import (
     Setting,
     Settings,
     default_audit_log,
-    settings_of,
+    default_store,
 )
 from robots_guard.text import restored
 
-PREFIX = "ROBOTS_GUARD_"
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=msgspec.Struct)
+
+_CONFIG = "robots_guard.config"  # in click's `meta`, which a command shares with its group
+_CONFIGURATIONS = "robots_guard.configurations"
+
+
+def _note_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001  click's signature
+    if value is not None:
+        ctx.meta[_CONFIG] = value
+
+
+def config_option(command: F) -> F:
+    """Add the option for the configuration file; once, however many settings a command has."""
+    added = getattr(command, "__click_params__", [])
+    if any(each.name == "config" for each in added):
+        return command
+    return click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        callback=_note_config,
+        help="Read this configuration file, and no other; an empty name: none.",
+    )(command)
 
 
 def settings_options(command: F) -> F:
     """Add an option for each setting to a command; each value is text, or None if it was not given."""
+    command = config_option(command)
     for name in reversed(NAMES):
         command = _option(name)(command)
     return command
@@ -49,6 +80,7 @@ def settings_options(command: F) -> F:
 
 def proxy_options(command: F) -> F:
     """Do the same as `settings_options`, including the settings that only the proxy has."""
+    command = config_option(command)
     for name in reversed(PROXY_NAMES):
         command = _option(name)(command)
     return command
@@ -66,6 +98,7 @@ _FETCHING = (
 
 def fetch_options(command: F) -> F:
     """Add an option for each setting that fetching a policy depends on."""
+    command = config_option(command)
     for name in reversed(_FETCHING):
         command = _option(name)(command)
     return command
@@ -73,11 +106,12 @@ def fetch_options(command: F) -> F:
 
 def audit_log_option(command: F) -> F:
     """Add the option for the audit log's directory."""
-    return _option("audit_log")(command)
+    return _option("audit_log")(config_option(command))
 
 
 def chain_options(command: F) -> F:
     """Add an option for each setting on which a command's own records in the audit log depend."""
+    command = config_option(command)
     for name in ("audit_signing_key", "audit_chain", "audit_log"):
         command = _option(name)(command)
     return command
@@ -85,12 +119,12 @@ def chain_options(command: F) -> F:
 
 def store_option(command: F) -> F:
     """Add the option for the store."""
-    return _option("store")(command)
+    return _option("store")(config_option(command))
 
 
 def overrides_option(command: F) -> F:
     """Add the option for the overrides file."""
-    return _option("overrides")(command)
+    return _option("overrides")(config_option(command))
 
 
 #: The sections of the help, and the settings in each; `*` stands for any text.
@@ -136,7 +170,6 @@ def _option(name: str) -> Callable[[F], F]:
             name,
             cls=SettingOption,
             section=_section(name),
-            envvar=_variable(name),
             default=None,
             help=help_text,
         )
@@ -145,7 +178,6 @@ def _option(name: str) -> Callable[[F], F]:
         name,
         cls=SettingOption,
         section=_section(name),
-        envvar=_variable(name),
         metavar=name.upper(),
         multiple=repeats,
         help=help_text,
@@ -160,43 +192,91 @@ def _default_note(setting: Setting) -> str:
     return ""
 
 
-def _variable(name: str) -> str:
-    return PREFIX + name.upper()
+def section_option(
+    section: str, name: str, *declarations: str, **attributes: Any
+) -> Callable[[F], F]:
+    """Return the option for a value that only one section has; its help is the description there."""
+    setting = own_options(section)[name]
+    default = setting.default_text
+    return click.option(
+        *(declarations or (f"--{name.replace('_', '-')}",)),
+        help=setting.description.replace("`", ""),
+        show_default=default or None,
+        default=None if not attributes.get("multiple") else (),
+        **attributes,
+    )
 
 
-def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
-    """Return the settings among a command's parameters. Raises SettingsError."""
-    check_environment()
-    given = {name: _text(name, values[name]) for name in NAMES if values.get(name) is not None}
-    return settings_of(defaults | given, _as_given)
+# -- the configuration ------------------------------------------------------------------------------
 
 
-def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
-    """Return the proxy's settings among a command's parameters. Raises SettingsError."""
-    check_environment()
-    given = {
-        name: _text(name, values[name])
-        for name in PROXY_NAMES
-        if values.get(name) not in (None, ())
-    }
-    return settings_of(given, _as_given, ProxySettings)
-
-
-def _as_given(name: str) -> str:
-    """Return the name of a setting as the user wrote it: a variable of the environment, or an option."""
+def configuration(component: str = "cli") -> Configuration:
+    """Return the configuration of a component, which is read once for each command. Raises
+    SettingsError."""
     context = click.get_current_context(silent=True)
-    if context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
-        return _variable(name)
+    meta = context.meta if context else {}
+    read = meta.setdefault(_CONFIGURATIONS, {})
+    if component not in read:
+        read[component] = read_configuration(component, config=meta.get(_CONFIG))
+    found: Configuration = read[component]
+    return found
+
+
+def settings_from(values: Mapping[str, Any], component: str = "cli", **defaults: Any) -> Settings:
+    """Return the settings from a command's parameters and the configuration. Raises SettingsError."""
+    given = _given(values, NAMES)
+    return configured_settings(configuration(component), given, as_option, defaults=defaults)
+
+
+def proxy_settings_from(values: Mapping[str, Any]) -> ProxySettings:
+    """Return the proxy's settings from a command's parameters and the configuration. Raises
+    SettingsError."""
+    given = _given(values, PROXY_NAMES)
+    return configured_settings(configuration("proxy"), given, as_option, ProxySettings)
+
+
+def section_values(component: str, values: Mapping[str, Any], kind: type[T]) -> T:
+    """Return what only one component has, from a command's parameters and the configuration.
+    Raises SettingsError."""
+    given = {name: value for name, value in values.items() if value not in (None, ())}
+    return section_from(configuration(component), given, as_option, kind)
+
+
+def chosen(name: str, value: Any, component: str = "cli") -> Any:
+    """Return the value of a setting: an option's, otherwise that of the configuration, or None.
+    Raises SettingsError."""
+    return value_from(configuration(component), name, value, as_option)
+
+
+def store_of(store: str | None) -> str:
+    """Return the URL of the store: an option's, the configured or the default one."""
+    return chosen("store", store) or default_store()
+
+
+def _given(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The settings among a command's parameters that were given."""
+    return {name: _text(name, values[name]) for name in names if values.get(name) not in (None, ())}
+
+
+def as_option(name: str) -> str:
+    """Return the option for a setting."""
     return f"--{name.replace('_', '-')}"
 
 
-def name_variable(error: click.BadParameter) -> None:
-    """Make click's error about a value from the environment name the variable, not the option."""
-    option, context = error.param, error.ctx
-    if not isinstance(option, click.Option) or context is None or option.name is None:
-        return
-    if context.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT:
-        error.param_hint = repr(option.envvar)
+@contextmanager
+def naming_places(component: str, values: Mapping[str, Any]) -> Iterator[None]:
+    """Let errors that name an option name the place of its value instead, if it was not given as
+    an option."""
+    try:
+        yield
+    except SettingsError as error:
+        sentence = str(error)
+        option = sentence.partition(" ")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        source = configuration(component).values.get(name)
+        if source is None or not option.startswith("--") or values.get(name) not in (None, ()):
+            raise
+        raise SettingsError(source.source.spell(name) + sentence[len(option) :]) from error
 
 
 def _text(name: str, value: Any) -> Any:
@@ -204,18 +284,6 @@ def _text(name: str, value: Any) -> Any:
     if SETTINGS[name].extra.get("is_sent") and isinstance(value, str):
         return restored(value)
     return value
-
-
-def check_environment() -> None:
-    """Raise SettingsError for a ROBOTS_GUARD_ variable that names no setting; the error suggests the nearest one."""
-    unknown = {
-        variable.removeprefix(PREFIX).lower(): value
-        for variable, value in os.environ.items()
-        if variable.startswith(PREFIX)
-        and variable.removeprefix(PREFIX).lower() not in (*PROXY_NAMES, "config")
-    }
-    if unknown:
-        settings_of(unknown, _variable("{}"), ProxySettings)
 
 
 # -- the audit log ----------------------------------------------------------------------------------
@@ -268,9 +336,8 @@ def period_options(command: F) -> F:
 
 
 def directory_of(audit_log: str | None) -> Path:
-    """Return the audit log's directory."""
-    check_environment()
-    return Path(audit_log or default_audit_log()).expanduser()
+    """Return the audit log's directory: an option's, the configured or the default one."""
+    return Path(chosen("audit_log", audit_log) or default_audit_log()).expanduser()
 
 
 def existing_directory(audit_log: str | None) -> Path:

@@ -10,7 +10,7 @@ import msgspec
 
 from robots_guard.audit.record import moment
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import check_environment, overrides_option
+from robots_guard.cli.options import chosen, overrides_option
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded
 from robots_guard.core.overrides import Override, Overrides, State, expiry
@@ -89,8 +89,7 @@ def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
 
 
 def _read(file: str | None, option: str | None) -> Overrides:
-    check_environment()
-    path = file or option
+    path = file or chosen("overrides", option)
     if not path:
         raise SettingsError("no overrides file is given: name it as FILE, or with --overrides")
     return read(

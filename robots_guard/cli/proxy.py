@@ -13,101 +13,37 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import address, proxy_options, proxy_settings_from
+from robots_guard.cli.options import (
+    address,
+    config_option,
+    naming_places,
+    proxy_options,
+    proxy_settings_from,
+    section_option,
+    section_values,
+)
+from robots_guard.configuration import ProxySection, own_options
 from robots_guard.settings import REPORT_ONLY, Settings
-from robots_guard.stores import shown
 
 if TYPE_CHECKING:
     from robots_guard.console.access import AccessControl
     from robots_guard.mitmproxy.command.launcher import Proxy, Ready
 
-LISTEN = "127.0.0.1:8080"
-
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
 @proxy_options
-@click.option(
-    "--listen",
-    default=LISTEN,
-    show_default=True,
-    help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
-)
-@click.option(
-    "--mode",
-    "modes",
-    default=("regular",),
-    show_default=True,
-    multiple=True,
-    help="regular, upstream:URL (connect through another proxy), reverse:URL, socks5, transparent, local or wireguard."
-    " May be repeated; append @PORT to serve another mode at the same time.",
-)
-@click.option(
-    "--proxyauth",
-    default="",
-    help="Credentials of the clients: USER:PASSWORD, or @FILE in htpasswd format.",
-)
-@click.option(
-    "--body-limit",
-    default="",
-    metavar="SIZE",
-    help="Largest request body kept in memory; responses are streamed.  [default: 64m]",
-)
-@click.option(
-    "--confdir",
-    type=click.Path(path_type=Path),
-    help="Directory of the proxy's CA certificate and key.",
-)
-@click.option(
-    "--upstream-ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="PEM file of the CAs to trust for crawled sites, instead of the default ones.",
-)
-@click.option(
-    "--set",
-    "sets",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Set an option of mitmproxy. Options that bypass the guard are refused. May be repeated.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="Number of processes that share the port.",
-)
-@click.option(
-    "--metrics",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Serve Prometheus metrics on this port of 127.0.0.1.",
-)
-@click.option(
-    "--drain",
-    type=click.FloatRange(0, 3600),
-    default=10.0,
-    show_default=True,
-    help="Seconds to let requests in progress finish after SIGTERM.",
-)
-@click.option(
-    "--console",
-    is_flag=True,
-    help="Serve the web console, read-only, at http://robots.guard/console/.",
-)
-def proxy(
-    listen: str,
-    modes: tuple[str, ...],
-    proxyauth: str,
-    body_limit: str,
-    confdir: Path | None,
-    upstream_ca: Path | None,
-    sets: tuple[str, ...],
-    workers: int,
-    metrics: int | None,
-    drain: float,
-    console: bool,
-    **settings: Any,
-) -> None:
+@section_option("proxy", "listen")
+@section_option("proxy", "mode", multiple=True)
+@section_option("proxy", "proxyauth")
+@section_option("proxy", "body_limit", metavar="SIZE")
+@section_option("proxy", "confdir", type=click.Path())
+@section_option("proxy", "upstream_ca", type=click.Path())
+@section_option("proxy", "set", metavar="NAME=VALUE", multiple=True)
+@section_option("proxy", "workers", type=click.IntRange(1, 64))
+@section_option("proxy", "metrics", type=click.IntRange(0, 65535), metavar="PORT")
+@section_option("proxy", "drain", type=click.FloatRange(0, 3600))
+@section_option("proxy", "console", "--console/--no-console")
+def proxy(**values: Any) -> None:
     """Guard any crawler: point its http_proxy and https_proxy here, and let it trust the proxy's CA certificate.
 
     A request that the site's robots.txt forbids is answered with a 403 that says why, and never reaches the site.
@@ -119,24 +55,33 @@ def proxy(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from robots_guard.mitmproxy.command.launcher import Proxy, serve
 
-    host, port = address(listen, LISTEN)
-    chosen = proxy_settings_from(settings)
-    plan = Proxy(
-        settings=chosen,
-        host=host,
-        port=port,
-        modes=modes,
-        proxyauth=proxyauth,
-        body_limit=body_limit,
-        confdir=confdir,
-        upstream_ca=upstream_ca,
-        sets=sets,
-        workers=workers,
-        metrics=metrics,
-        drain=drain,
-        console=partial(_console, chosen) if console else None,
-    )
-    serve(plan, lambda ready: _announce(plan, ready))
+    settings = proxy_settings_from(values)
+    given = {name: values[name] for name in own_options("proxy")}
+    own = section_values("proxy", given, ProxySection)
+    with naming_places("proxy", given):
+        host, port = address(own.listen, ProxySection().listen)
+        plan = Proxy(
+            settings=settings,
+            host=host,
+            port=port,
+            modes=own.mode,
+            proxyauth=own.proxyauth,
+            body_limit=own.body_limit,
+            confdir=_path(own.confdir),
+            upstream_ca=_path(own.upstream_ca),
+            sets=own.set,
+            workers=own.workers,
+            metrics=own.metrics or None,
+            drain=own.drain,
+            console=partial(_console, settings) if own.console else None,
+        )
+        serve(plan, lambda ready: _announce(plan, ready))
+
+
+def _path(name: str) -> Path | None:
+    if not name:
+        return None
+    return Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
 
 
 @contextmanager
@@ -153,21 +98,19 @@ def _console(settings: Settings) -> Iterator[AccessControl]:
 
 
 @proxy.command("ca")
-@click.option(
-    "--confdir",
-    type=click.Path(path_type=Path),
-    help="Directory of the CA, if it is not the default one.",
-)
+@config_option
+@section_option("proxy", "confdir", type=click.Path())
 @click.option(
     "--bundle",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the proxy's CA and the default ones to this file.",
 )
-def ca(confdir: Path | None, bundle: Path | None) -> None:
+def ca(confdir: str | None, bundle: Path | None) -> None:
     """Print how clients can trust the proxy's CA; create the CA if there is none yet."""
     from robots_guard.mitmproxy.ca import authority, bundled, instructions
 
-    certificate = authority(confdir)
+    own = section_values("proxy", {"confdir": confdir}, ProxySection)
+    certificate = authority(_path(own.confdir))
     if bundle is not None:
         bundle.write_bytes(bundled(certificate))
     click.echo(instructions(certificate, bundle))
@@ -177,7 +120,8 @@ def _announce(plan: Proxy, ready: Ready) -> None:
     from robots_guard.mitmproxy.command.environment import note_on_variables
 
     settings = plan.settings
-    places = f"CA certificate: {ready.ca_certificate}; audit log: {settings.audit_log}; store: {shown(settings.store)}"
+    log, store = settings.shown("audit_log"), settings.shown("store")
+    places = f"CA certificate: {ready.ca_certificate}; audit log: {log}; store: {store}"
     mode = f"; {REPORT_ONLY}" if settings.report_only else ""
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")
     if note := note_on_variables(os.environ, plan.modes, ready.url):

@@ -15,12 +15,24 @@ from robots_guard.configuration.configuration import (
     shown,
     value_from,
 )
+from robots_guard.configuration.sections import (
+    SECTIONS,
+    ConsoleSection,
+    ProxySection,
+    ScrapySection,
+    own_options,
+)
 from robots_guard.configuration.source import Source, Value
 
 __all__ = [
+    "SECTIONS",
     "Configuration",
+    "ConsoleSection",
+    "ProxySection",
+    "ScrapySection",
     "Source",
     "Value",
+    "own_options",
     "read_configuration",
     "section_from",
     "settings_from",

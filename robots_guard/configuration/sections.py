@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from robots_guard.core.site_settings import types_of
-from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings
+from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings, Setting, described
 
 Texts = tuple[str, ...]
 
@@ -159,6 +159,12 @@ SECTIONS: Mapping[str, type[msgspec.Struct]] = {
 def own_types(section: str) -> dict[str, Any]:
     """Return the type of each name that only one section has."""
     return types_of(SECTIONS[section])
+
+
+@cache
+def own_options(section: str) -> Mapping[str, Setting]:
+    """Return what only one section has, as users see it."""
+    return described(SECTIONS[section])
 
 
 @cache

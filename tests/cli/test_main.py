@@ -379,7 +379,7 @@ def test_broken_pipe_is_no_error(variables, tmp_path):
         (
             "REPORT_ONLY",
             "maybe",
-            "'ROBOTS_GUARD_REPORT_ONLY': 'maybe' is not a valid boolean: use true or false (see",
+            "ROBOTS_GUARD_REPORT_ONLY 'maybe' is not a switch: use true or false",
         ),
         ("COLOUR", "red", "unknown setting ROBOTS_GUARD_COLOUR: the nearest are ROBOTS_GUARD_"),
     ],

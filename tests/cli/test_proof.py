@@ -307,7 +307,7 @@ def test_a_hold_that_cannot_be_is_refused(here, signed, tmp_path):
         (("add", "--since", "2h", "--until", "3h", *who), "is not before"),
         (("add", "--since", "soon", *who), "is not a time"),
         (("add", "--audit-log", tmp_path / "none", *who), "there is no audit log in"),
-        (("add", "--audit-chain", "md5", *who), "use none or sha256"),
+        (("add", "--audit-chain", "md5", *who), "use auto, none or sha256"),
         (("release", "abc", *who), "there is no hold 'abc'"),
     ):
         status, out, err = here("audit", "hold", *arguments)

@@ -97,6 +97,7 @@ def _command(folder: Path, store: str, *arguments: str) -> str:
     }
     environment |= {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_LOG": str(folder / "cli")}
     environment["SSL_CERT_FILE"] = str(folder / "ca.pem")
+    environment["ROBOTS_GUARD_CONFIG"] = ""
     done = subprocess.run(
         [COMMAND, *arguments],
         capture_output=True,

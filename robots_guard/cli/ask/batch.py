@@ -32,7 +32,7 @@ from robots_guard.cli.ask.page_question import (
     is_page_question,
     read_page_question,
 )
-from robots_guard.cli.options import settings_from
+from robots_guard.cli.options import chosen, settings_from
 from robots_guard.cli.terminal import write_line
 from robots_guard.core.check import read_url
 from robots_guard.core.verdict import Question, Terms, Verdict
@@ -77,7 +77,7 @@ def answer_batch(source: BinaryIO, values: dict[str, Any]) -> int:
     """Answer all lines, and return the exit status."""
     # Without --agent each line must name one; robots.txt is then fetched under robots_guard's name.
     settings = settings_from(values, agent="robots_guard")
-    return asyncio.run(_Batch(settings, values.get("agent")).run(_reopen(source)))
+    return asyncio.run(_Batch(settings, chosen("agent", values.get("agent"))).run(_reopen(source)))
 
 
 def _reopen(source: BinaryIO) -> BinaryIO:

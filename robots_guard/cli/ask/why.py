@@ -28,6 +28,7 @@ from robots_guard.cli.options import (
     key_in,
     period_options,
     report_unreadable,
+    store_of,
     store_option,
 )
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
@@ -156,7 +157,7 @@ def _today(answer: LogAnswer, places: Places) -> Today | None:
 
 
 def _stored(record: Record, places: Places) -> Policy | None:
-    policies = look_at(places.store or default_store())
+    policies = look_at(store_of(places.store))
     if policies is None:
         return None
     try:

@@ -31,6 +31,7 @@ from robots_guard.cli.options import (
     audit_log_option,
     existing_directory,
     report_unreadable,
+    store_of,
     store_option,
 )
 from robots_guard.cli.terminal import print_lines, progress, write_encoded
@@ -38,7 +39,7 @@ from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.rep.lines import excerpt
-from robots_guard.settings import CLOCKS, default_store
+from robots_guard.settings import CLOCKS
 from robots_guard.stores import find_document, look_at
 from robots_guard.text import counted
 
@@ -134,7 +135,7 @@ def _documents(store: str | None) -> Iterator[Callable[[str], bytes | None]]:
     they may also be in the WARC files."""
     policies = None
     with suppress(SettingsError):
-        policies = look_at(store or default_store())
+        policies = look_at(store_of(store))
     try:
         yield partial(find_document, policies)
     finally:
@@ -322,7 +323,7 @@ def _start_of(directory: Path, record: Record | SignalsRecord) -> Start | None:
 def stored_document(store: str | None, sha256: str | None) -> bytes | None:
     if sha256 is None or sha256 == EMPTY:
         return None
-    policies = look_at(store or default_store())
+    policies = look_at(store_of(store))
     if policies is None:
         return None
     try:

@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from robots_guard.audit.holds import Hold, read_holds
-from robots_guard.audit.key_files import read_signer
 from robots_guard.audit.read.reader import moment_meant
 from robots_guard.audit.record import moment
 from robots_guard.audit.segments import is_kept, names_in
@@ -19,7 +18,12 @@ from robots_guard.audit.write.hold_changes import add_hold, release_hold
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option, chain_options, existing_directory
+from robots_guard.cli.options import (
+    audit_log_option,
+    chain_options,
+    existing_directory,
+    settings_from,
+)
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.component import Component
@@ -180,14 +184,10 @@ def release(
 @contextmanager
 def _writing(directory: Path, chain: str | None, key: str | None) -> Iterator[FileAuditLog]:
     """The audit log, open for the record of a change."""
-    if chain not in (None, "none", "sha256"):
-        raise click.UsageError(f"--audit-chain {chain!r} is not known: use none or sha256")
-    signer = read_signer(Path(key).expanduser()) if key else None
+    given = {"audit_chain": chain, "audit_signing_key": key}
+    writing = settings_from(given, agent="robots_guard").writing(Component.CLI)
     options = WriterOptions(
-        component=str(Component.CLI),
-        fsync=True,
-        chain=chain == "sha256" or signer is not None,
-        signer=signer,
+        component=str(Component.CLI), fsync=True, chain=writing.chain, signer=writing.signer
     )
     log = FileAuditLog(directory, CLOCKS, LogOptions(retention=None), options)
     try:

@@ -27,9 +27,10 @@ from robots_guard.cli.ask.answers import guard_of
 from robots_guard.cli.group import CommandGroup, SectionedCommand
 from robots_guard.cli.options import (
     audit_log_option,
-    check_environment,
+    directory_of,
     settings_from,
     settings_options,
+    store_of,
     store_option,
 )
 from robots_guard.cli.policy.jsonl import encode_policy, read_policy
@@ -43,7 +44,7 @@ from robots_guard.origin import Origin, split_url
 from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.lines import clean
-from robots_guard.settings import CLOCKS, default_audit_log, default_store
+from robots_guard.settings import CLOCKS, default_audit_log
 from robots_guard.stores import look_at, open_existing, open_store
 
 AT_ONCE = 64  # origins fetched concurrently
@@ -98,8 +99,7 @@ def opened(
     store: str | None, how: Callable[[str], SharedStore | None] = open_store
 ) -> Iterator[SharedStore]:
     """Open the store and close it afterwards; with `how=look_at` it is read-only. Raises SettingsError."""
-    check_environment()
-    policies = how(store or default_store())
+    policies = how(store_of(store))
     if policies is None:
         raise SettingsError(
             "store = 'memory:' exists in one process only: name the store of the integrations with --store"
@@ -306,12 +306,12 @@ def purge(audit_log: str | None, store: str | None) -> None:
 
 def _referenced_documents(audit_log: str | None) -> set[str]:
     """Return the digests of the documents that audit records refer to. Raises SettingsError unless all can be read."""
-    directory, trouble = Path(audit_log or default_audit_log()).expanduser(), Unreadable()
+    directory, trouble = directory_of(audit_log), Unreadable()
     if not directory.exists():
         # The default directory is missing if nothing was ever recorded; a wrong name would protect no document.
-        if audit_log:
+        if directory != Path(default_audit_log()).expanduser():
             raise SettingsError(
-                f"nothing was purged, because there is no audit log {audit_log!r}:"
+                f"nothing was purged, because there is no audit log {str(directory)!r}:"
                 " name the directory that the integrations write to"
             )
         return set()

@@ -112,7 +112,7 @@ def environment() -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")
     }
-    return kept | {"PYTHONUNBUFFERED": "1"}
+    return kept | {"PYTHONUNBUFFERED": "1", "ROBOTS_GUARD_CONFIG": ""}
 
 
 @contextmanager
