@@ -8,6 +8,7 @@ broken.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,14 @@ def _settings(place: Path) -> dict[str, str]:
     }
 
 
+def _environment() -> dict[str, str]:
+    """The environment without the user's own configuration, which the demo does not depend on."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")
+    }
+    return {**kept, "ROBOTS_GUARD_CONFIG": ""}
+
+
 def _crawl(requests: list[DemoRequest], place: Path) -> None:
     """Run the spider until every URL has been decided, then stop it: deferred requests would keep it waiting."""
     config = json.dumps(
@@ -166,7 +175,7 @@ def _crawl(requests: list[DemoRequest], place: Path) -> None:
     command = [sys.executable, "-m", "robots_guard.demo.spider", config]
     with (
         (place / "scrapy.log").open("w", encoding="utf-8") as log,
-        subprocess.Popen(command, stderr=log) as crawl,
+        subprocess.Popen(command, stderr=log, env=_environment()) as crawl,
     ):
         try:
             _wait_for_records(place, "scrapy", len(requests), crawl)
@@ -205,7 +214,7 @@ def _proxy(place: Path) -> Iterator[str]:
         *options,
     ]
     command += ["--confdir", str(place / "ca"), "--allow-private", "127.0.0.0/8"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as proxy:
         try:
             assert proxy.stdout is not None
             ready = proxy.stdout.readline()

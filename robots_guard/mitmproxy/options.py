@@ -7,18 +7,21 @@ value, unless the operator has allowed it by name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Optional
 
 from mitmproxy import addonmanager, optmanager
 from mitmproxy.proxy import mode_specs
 
+from robots_guard.configuration import Configuration, read_configuration, settings_from
 from robots_guard.core.addresses import literal
+from robots_guard.core.component import Component
 from robots_guard.errors import SettingsError
-from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings, settings_of
+from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings
 
 SPELLING = "robots_guard_{}"
+CONFIG = SPELLING.format("config")
 
 # mitmproxy's defaults send unjudged bytes to origins: these values replace them, and are then required.
 SAFE_DEFAULTS = {
@@ -54,7 +57,8 @@ _MODES = ("regular", "upstream", "socks5", "transparent", "local", "wireguard")
 
 
 def declare(loader: addonmanager.Loader) -> None:
-    """Add robots_guard's settings to mitmproxy's options. None stands for the default of docs/settings.md.
+    """Add robots_guard's settings to mitmproxy's options. One that is not set comes from the
+    configuration: files and the environment.
 
     Numbers are declared as text: mitmproxy reads no fractions, and does not name an option that it
     cannot read.
@@ -62,13 +66,37 @@ def declare(loader: addonmanager.Loader) -> None:
     for name, setting in SETTINGS.items():
         kind, default = (bool, setting.default) if setting.is_switch else (_OPTIONAL_TEXT, None)
         loader.add_option(SPELLING.format(name), kind, default, setting.summary)
+    loader.add_option(CONFIG, _OPTIONAL_TEXT, None, _CONFIG_HELP)
 
 
-def read_settings(options: optmanager.OptManager) -> ProxySettings:
-    """The settings among the options. Raises SettingsError, also for an unknown robots_guard option."""
-    chosen = {name: getattr(options, SPELLING.format(name)) for name in _declared(options)}
-    values = {name: value for name, value in chosen.items() if value is not None}
-    return settings_of({**values, **_unknown(options)}, SPELLING, ProxySettings)
+_CONFIG_HELP = "The configuration file to read, and no other; an empty name: none."
+
+
+def configuration_of(config: str | None) -> Configuration:
+    """What files and environment say; `config` names the only file. Raises SettingsError."""
+    return read_configuration(Component.PROXY, config=config)
+
+
+def read_settings(
+    options: optmanager.OptManager,
+    configuration: Callable[[str | None], Configuration] = configuration_of,
+) -> ProxySettings:
+    """The settings among the options and in the configuration.
+
+    Raises SettingsError, also for an unknown robots_guard option.
+    """
+    chosen = {name: getattr(options, SPELLING.format(name)) for name in _given(options)}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    config = getattr(options, CONFIG) if CONFIG in options else None
+    return settings_from(
+        configuration(config), {**given, **_unknown(options)}, SPELLING, ProxySettings
+    )
+
+
+def _given(options: optmanager.OptManager) -> list[str]:
+    """The settings that the operator has set as options, be it to their defaults."""
+    unset = {name for name, option in options.items() if option.value is optmanager.unset}
+    return [name for name in _declared(options) if SPELLING.format(name) not in unset]
 
 
 def _declared(options: optmanager.OptManager) -> list[str]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Set as AbstractSet
+from functools import cache
 from typing import NamedTuple
 
 from mitmproxy import ctx
@@ -69,6 +70,8 @@ class Service:
     def __init__(self, permits: Permits, given: ProxySettings | None) -> None:
         self._permits = permits
         self._given = given
+        # mitmproxy calls `configure` whenever an option changes; a file is read at the start only
+        self._configuration = cache(options.configuration_of)
         self._settings: ProxySettings | None = None
         self._open: OpenGuard | None = None
         self._fetcher: MitmFetcher | None = None
@@ -91,7 +94,7 @@ class Service:
         """Apply the settings. Raises SettingsError."""
         if self._permanent_fault is not None:
             raise SettingsError(self._permanent_fault)
-        settings = self._given or options.read_settings(ctx.options)
+        settings = self._given or options.read_settings(ctx.options, self._configuration)
         relaxed = options.check_options(ctx.options, settings.unsafe_allowed)
         if self.is_running and settings != self._settings:
             raise SettingsError(

@@ -1,25 +1,35 @@
-"""The guard's settings, read from Scrapy's.
+"""The guard's settings, read from Scrapy's and from the configuration.
 
-Every setting of `robots_guard.settings` is named `ROBOTS_GUARD_` and its name in capitals; three
-more exist only here. An invalid or unknown setting raises SettingsError; none is ignored.
+Every setting of `robots_guard.settings` is named `ROBOTS_GUARD_` and its name in capitals; a few
+more exist only here. What a project does not set comes from the configuration: files and the
+environment. An invalid or unknown setting raises SettingsError; none is ignored.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any, Literal, NamedTuple
 
 import scrapy.settings.default_settings
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
+from robots_guard.configuration import (
+    Configuration,
+    ScrapySection,
+    read_configuration,
+    section_from,
+    settings_from,
+)
+from robots_guard.core.component import Component
 from robots_guard.errors import SettingsError
-from robots_guard.settings import Settings, settings_of
+from robots_guard.settings import Settings
 
 PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"
 META_BYPASS = PREFIX + "META_BYPASS"
 FALLBACK_SCHEDULER = PREFIX + "FALLBACK_SCHEDULER"
+CONFIG = PREFIX + "CONFIG"
+_SPELLING = PREFIX + "{}"
 # seconds; long, because downloads that bypass the scheduler (media) delay no other request
 HOLD_MAX = 60.0
 
@@ -37,13 +47,24 @@ class ScrapyOptions(NamedTuple):
 
 
 def is_enabled(settings: BaseSettings) -> bool:
-    """The value of ROBOTS_GUARD_ENABLED. Raises SettingsError if it is not a boolean."""
+    """The value of ROBOTS_GUARD_ENABLED. Raises SettingsError if it is not a boolean.
+
+    If a project sets it, nothing else is read, so that an unusable file can be switched off, too.
+    """
+    if settings.get(ENABLED) is None:
+        return _section(_configuration(settings), {}).enabled
     try:
         return settings.getbool(ENABLED, True)
     except ValueError as error:
         raise SettingsError(
             f"{ENABLED} = {settings[ENABLED]!r} is not a boolean: use True or False"
         ) from error
+
+
+def fallback_scheduler(settings: BaseSettings, default: str) -> Any:
+    """The scheduler that GuardScheduler wraps: a class or its import path. Raises SettingsError."""
+    given = settings.get(FALLBACK_SCHEDULER)
+    return given or _section(_configuration(settings), {}).fallback_scheduler or default
 
 
 def options_of(settings: BaseSettings) -> ScrapyOptions:
@@ -53,37 +74,36 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
         for name, value in settings.items()
         if isinstance(name, str)
         and name.startswith(PREFIX)
-        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER)
+        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER, CONFIG)
         and value is not None
     }
-    values.setdefault("hold_max", HOLD_MAX)
+    configuration = _configuration(settings)
+    defaults: dict[str, Any] = {"hold_max": HOLD_MAX}
     if not values.get("agent"):
-        values["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
-    if not values["agent"] and (ignored := os.environ.get(f"{PREFIX}AGENT")):
-        raise SettingsError(
-            f"{PREFIX}AGENT is set in the environment only, which Scrapy does not read: write"
-            f" {PREFIX}AGENT = {ignored!r} into settings.py, or give -s {PREFIX}AGENT={ignored}"
-        )
+        values.pop("agent", None)
+        if "agent" not in configuration.values:
+            defaults["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
+    bypass = {"meta_bypass": settings.get(META_BYPASS)}
     return ScrapyOptions(
-        settings=settings_of(values, spelling=PREFIX + "{}"),
-        meta_bypass=_meta_bypass(settings.get(META_BYPASS)),
+        settings=settings_from(configuration, values, _SPELLING, defaults=defaults),
+        meta_bypass=_section(configuration, bypass).meta_bypass,
         tls_verified=verifies_tls(settings),
     )
+
+
+def _configuration(settings: BaseSettings) -> Configuration:
+    """What files and the environment say. ROBOTS_GUARD_CONFIG among the settings names the file."""
+    return read_configuration(Component.SCRAPY, config=settings.get(CONFIG))
+
+
+def _section(configuration: Configuration, given: dict[str, Any]) -> ScrapySection:
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return section_from(configuration, chosen, _SPELLING, ScrapySection)
 
 
 def can_enforce_signals(settings: Settings) -> bool:
     """Whether the signals of some site may be enforced. An override can declare purposes, too."""
     return settings.enforces_signals or bool(settings.overrides)
-
-
-def _meta_bypass(value: Any) -> Literal["audit", "deny"]:
-    match value:
-        case None | "audit":
-            return "audit"
-        case "deny":
-            return "deny"
-        case _:
-            raise SettingsError(f"{META_BYPASS} = {value!r} is not known: use 'audit' or 'deny'")
 
 
 def _product(user_agent: Any) -> str:

@@ -10,7 +10,7 @@ from integrations.scrapy.crawl import EPOLL, MODES, QUIET, crawl, run_python
 from scrapy.settings import Settings
 
 from robots_guard.errors import SettingsError
-from robots_guard.scrapy.options import options_of
+from robots_guard.scrapy.options import HOLD_MAX, fallback_scheduler, is_enabled, options_of
 
 ADDON = {"robots_guard.scrapy.Addon": 500}
 MISUSES = {
@@ -27,7 +27,7 @@ MISUSES = {
         {"ROBOTS_GUARD_AUDIT_LOG": "/dev/null/audit_log"},
         "audit_log: no file can be written",
     ),
-    "bypass": ({"ROBOTS_GUARD_META_BYPASS": "allow"}, "use 'audit' or 'deny'"),
+    "bypass": ({"ROBOTS_GUARD_META_BYPASS": "allow"}, "use audit or deny"),
     "switch": ({"ROBOTS_GUARD_ENABLED": "perhaps"}, "use True or False"),
     "two switches": (
         {"DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.middleware.RobotsGuardMiddleware": None}},
@@ -183,9 +183,32 @@ def test_a_missing_agent_is_an_error_under_a_programs_own_reactor(net, tmp_path,
     assert "Traceback" not in child.stderr
 
 
-def test_agent_in_the_environment_is_not_ignored_silently(monkeypatch):
+def test_the_agent_may_be_in_the_environment(monkeypatch):
     monkeypatch.setenv("ROBOTS_GUARD_AGENT", "mybot")
 
-    with pytest.raises(SettingsError, match="ROBOTS_GUARD_AGENT is set in the environment only"):
-        options_of(Settings())
+    assert options_of(Settings()).settings.agent == "mybot"
+    assert options_of(Settings({"ROBOTSTXT_USER_AGENT": "other"})).settings.agent == "mybot"
     assert options_of(Settings({"ROBOTS_GUARD_AGENT": "other"})).settings.agent == "other"
+
+
+def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
+    file = tmp_path / "robots_guard.toml"
+    file.write_text(
+        'agent = "mybot"\nmin_delay = 2\n[scrapy]\nmin_delay = 3\nmeta_bypass = "deny"\n'
+        'enabled = false\nfallback_scheduler = "my.Scheduler"\n[proxy]\nhold_max = 1\n'
+    )
+    settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_MAX_DELAY": 9})
+    options = options_of(settings)
+
+    assert (options.settings.agent, options.settings.min_delay) == ("mybot", 3)
+    assert (options.settings.max_delay, options.settings.hold_max) == (9, HOLD_MAX)
+    assert options.meta_bypass == "deny"
+    assert not is_enabled(settings)
+    assert fallback_scheduler(settings, "x") == "my.Scheduler"
+
+    file.write_text("agent = mybot\n")
+    settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_ENABLED": False})
+    assert not is_enabled(settings)
+    settings.delete("ROBOTS_GUARD_ENABLED")
+    with pytest.raises(SettingsError, match=f"^{file}:1: not valid TOML: Invalid value$"):
+        is_enabled(settings)
