@@ -108,7 +108,7 @@ def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
         begun.append(line)
         first = first or number
         try:
-            parsed = tomllib.loads("\n".join(begun))
+            parsed = tomllib.loads("\n".join(begun) + "\n")
         except tomllib.TOMLDecodeError:
             continue
         yield first, begun[0].lstrip().startswith("["), parsed

@@ -23,6 +23,7 @@ from robots_guard.configuration.source import Source, Value
 from robots_guard.core.site_settings import types_of
 from robots_guard.errors import SettingsError
 from robots_guard.settings import Settings, Spelling, checked, respelled, settings_of, speller
+from robots_guard.stores import FORMS, is_store
 from robots_guard.text import nearest
 
 S = TypeVar("S", bound=Settings)
@@ -280,4 +281,8 @@ def _merge(
             values[name] = resolve(reference, configuration.environ)
         except SettingsError as error:
             raise SettingsError(f"{spell(name)} {reference!r}: {error}") from None
+        if name == "store" and not is_store(values[name]):  # whose error would quote it
+            raise SettingsError(
+                f"{spell(name)} {reference!r}: its value is not the URL of a store: use {FORMS}"
+            )
     return _Merged(values, references, spell)

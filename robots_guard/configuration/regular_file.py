@@ -40,10 +40,11 @@ def read_regular(path: Path, most: int) -> Content:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise SettingsError(f"{path} cannot be read: {_why(error)}") from None
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(descriptor)
+        raise SettingsError(f"{path} is {_kind(state.st_mode)}: name a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise SettingsError(f"{path} is {_kind(state.st_mode)}: name a regular file")
         try:
             data = file.read(most + 1)
         except OSError as error:

@@ -99,6 +99,12 @@ def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:
     return open_redis(url, read_only=read_only, must_accept=must_accept)
 
 
+def is_store(url: str) -> bool:
+    """Whether a text has the form of a store's URL."""
+    scheme, _, path = url.partition(":///")
+    return url == "memory:" or bool(_SERVERS.match(url)) or (scheme == "sqlite" and bool(path))
+
+
 def _path(url: str) -> Path | None:
     """Return the path of an SQLite file, or None for ``memory:``."""
     if url == "memory:":
