@@ -96,6 +96,7 @@ from robots_guard.console.query import (
 from robots_guard.console.snapshots import NoSnapshot, Snapshots
 from robots_guard.console.sources import Refresh, Sources
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
+from robots_guard.invocation import EVIDENCE, RECORDS
 from robots_guard.rep.dialect import DIALECTS
 
 LARGEST_FORM = 8192  # bytes
@@ -532,11 +533,17 @@ class Console:
     ) -> Response:
         return HTMLResponse(self._render(template, request, here=here, **values), status)
 
+    def _command(self, *words: str) -> str:
+        """A command that reads the audit log that is shown, and the store."""
+        needs = EVIDENCE if "bundle" in words else RECORDS
+        return self._sources.invocation.command(*words, needs=needs)
+
     def _render(self, template: str, request: Request, **values: Any) -> str:
         return TEMPLATES.get_template(template).render(
             root=request.scope.get("root_path", ""),
             navigation=NAVIGATION,
             audit_log=self._sources.audit_log,
+            command=self._command,
             read_only=self._read_only,
             can_refresh=self._refresh is not None,
             now=self._sources.clocks.now(),

@@ -18,6 +18,7 @@ from robots_guard.errors import SettingsError
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.overrides import read
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.invocation import BARE, Invocation
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, SharedStore
 from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
@@ -28,7 +29,7 @@ Refresh = Callable[[Origin], Awaitable[Policy]]
 
 class Sources(NamedTuple):
     """The data sources. `store` is None if policies are only in each integration's memory; `agent` is the product
-    token for which robots.txt files are read by default."""
+    token for which robots.txt files are read by default. `invocation` says what commands on the pages must name."""
 
     audit_log: Path
     store: SharedStore | None
@@ -36,6 +37,7 @@ class Sources(NamedTuple):
     terms: Terms
     agent: str
     clocks: Clocks = CLOCKS
+    invocation: Invocation = BARE
 
     def exceptions(self) -> Overrides:
         """Read the operator's overrides as they are now. Raises SettingsError if the file cannot be read."""
@@ -52,7 +54,7 @@ class Sources(NamedTuple):
         return lambda origin: found.terms(origin, self.terms, self.clocks.now()), trouble
 
 
-def sources_of(settings: Settings) -> Sources:
+def sources_of(settings: Settings, invocation: Invocation = BARE) -> Sources:
     """Open what integrations with these settings use, read-only. Raises SettingsError."""
     return Sources(
         audit_log=Path(settings.audit_log).expanduser(),
@@ -61,6 +63,7 @@ def sources_of(settings: Settings) -> Sources:
         overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
         terms=settings.terms(),
         agent=settings.agent,
+        invocation=invocation,
     )
 
 

@@ -20,6 +20,7 @@ from robots_guard.audit.write.repeats import repeat_key
 from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Verdict
+from robots_guard.invocation import BARE, Invocation
 
 #: The logger of these lines; a program shows it apart from its own messages.
 LOGGER = "robots_guard.decisions"
@@ -32,10 +33,12 @@ Level = Literal["drops", "all", "none"]
 
 
 class DecisionLog:
-    """Logs the decisions of one guard. `level` says which: refusals and deferrals, all, or none."""
+    """Logs the decisions of one guard. `level` says which: refusals and deferrals, all, or none.
+    `invocation` says what a command must name that searches the audit log."""
 
-    def __init__(self, level: Level, privacy: Privacy) -> None:
+    def __init__(self, level: Level, privacy: Privacy, invocation: Invocation = BARE) -> None:
         self._level = level
+        self._search = invocation.command("audit", "query")
         # The key of hashed values belongs to the audit log, and hashes without a key can be tried out.
         self._privacy = privacy
         if privacy.query == "hash":
@@ -92,10 +95,10 @@ class DecisionLog:
     def _log_beyond(self) -> None:
         if self._beyond:
             log.info(
-                "%d more have no lines of their own, because there are %d a minute at most:"
-                " see robots-guard audit query",
+                "%d more have no lines of their own, because there are %d a minute at most: see %s",
                 self._beyond,
                 MAX_LINES,
+                self._search,
             )
         self._began, self._lines, self._beyond = None, 0, 0
 

@@ -24,6 +24,7 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import render
 from robots_guard.gateway.signals_field import NAME as SIGNALS
 from robots_guard.gateway.signals_field import signals_field
+from robots_guard.invocation import BARE, EVIDENCE, Invocation
 from robots_guard.rep.dialect import Dialect
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
@@ -42,11 +43,17 @@ class ProxyReply(NamedTuple):
 
 
 def reply_to(
-    decision: Decision, *, method: str = "GET", accept: str = "", contact: str = ""
+    decision: Decision,
+    *,
+    method: str = "GET",
+    accept: str = "",
+    contact: str = "",
+    invocation: Invocation = BARE,
 ) -> ProxyReply:
     """The response to a request that is refused or deferred, or whose response is refused.
 
-    `contact` is a URL or a mail address of the operator.
+    `contact` is a URL or a mail address of the operator. `invocation` says what a command must name
+    that looks for the decision in this proxy's audit log.
     """
     verdict = decision.verdict
     status, error = meaning_of(verdict.reason).response(verdict.action)
@@ -65,10 +72,10 @@ def reply_to(
             ("Content-Type", "text/html; charset=utf-8"),
             ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
         ]
-        body = _page(decision, status, contact)
+        body = _page(decision, status, contact, invocation)
     else:
         fields.append(("Content-Type", "application/problem+json"))
-        body = _json(_problem(decision, status, contact))
+        body = _json(_problem(decision, status, contact, invocation))
     return ProxyReply(status, tuple(fields), b"" if method == "HEAD" else body)
 
 
@@ -227,7 +234,14 @@ def _until(decision: Decision) -> datetime | None:
     return datetime.fromtimestamp(math.ceil(until), UTC)
 
 
-def _problem(decision: Decision, status: int, contact: str) -> dict[str, object]:
+def _command(decision: Decision, invocation: Invocation) -> str:
+    """The command that says why, on the machine of the proxy."""
+    return invocation.command("why", decision.id, needs=EVIDENCE)
+
+
+def _problem(
+    decision: Decision, status: int, contact: str, invocation: Invocation
+) -> dict[str, object]:
     verdict = decision.verdict
     members = {
         "title": HTTPStatus(status).phrase,
@@ -248,12 +262,13 @@ def _problem(decision: Decision, status: int, contact: str) -> dict[str, object]
         "fetched_at": _fetched_at(decision),
         "agent": decision.question.agent,
         "id": decision.id,
+        "command": _command(decision, invocation),
         "contact": contact or OPERATOR,
     }
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _page(decision: Decision, status: int, contact: str) -> bytes:
+def _page(decision: Decision, status: int, contact: str, invocation: Invocation) -> bytes:
     verdict = decision.verdict
     is_by_site = meaning_of(verdict.reason).fault is Party.SITE and decision.response is None
     is_deferred = verdict.action is Action.DEFER
@@ -269,6 +284,7 @@ def _page(decision: Decision, status: int, contact: str) -> bytes:
         wait=_seconds_to_wait(decision) if is_deferred else None,
         agent=decision.question.agent,
         id=decision.id,
+        command=_command(decision, invocation),
         header=_robots_guard(decision),
         operator=OPERATOR,
         contact=contact,

@@ -26,6 +26,7 @@ from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
 from robots_guard.gateway.wire import Wire
+from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.connections import Connections, refusal_of
@@ -51,25 +52,31 @@ MAX_ROUNDS = 6  # of judging and waiting, for a request that other addons keep c
 class Enforcer:
     """Judges every flow. It refuses everything until it has been configured without a fault.
 
-    `settings` replace mitmproxy's options if they are given. `console` is the application that
-    is served at http://robots.guard/console.
+    `settings` replace mitmproxy's options if they are given, and `invocation` says what commands
+    that are printed must name. `console` is the application that is served at
+    http://robots.guard/console.
     """
 
     name = "robots_guard_enforcer"
     unhaltable = True  # AddonHalt of another addon does not skip it (addon_dispatch.py)
 
     def __init__(
-        self, settings: ProxySettings | None = None, console: Application | None = None
+        self,
+        settings: ProxySettings | None = None,
+        console: Application | None = None,
+        invocation: Invocation = BARE,
     ) -> None:
         self._declares_options = settings is None
         self._permits = Permits(self._release)
-        self._service = Service(self._permits, settings)
+        self._service = Service(self._permits, settings, invocation)
         self.write_gate = WriteGate(
             self._permits, self._record_unsent, self._mark_sent, self._refuse_waiting
         )
         # mitmproxy calls the hooks of these, too.
         self.addons = [Connections(self._service, self._permits)]
-        self._status_site = StatusSite(self._service.reply_to, console)
+        self._status_site = StatusSite(
+            self._service.reply_to, lambda: self._service.invocation, console
+        )
         self._review = ResponseReview(self._service.reply_to, self._note_refused_response)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()

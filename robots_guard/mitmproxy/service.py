@@ -24,6 +24,7 @@ from robots_guard.gateway.destinations import Addresses
 from robots_guard.gateway.refusal import ProxyReply, reply_to
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.egress.fetcher import MitmFetcher
@@ -63,15 +64,22 @@ class OpenGuard(NamedTuple):
 class Service:
     """Opens and closes the guard. It has a fault until it has been configured without one.
 
-    `given` settings replace mitmproxy's options. `relaxed` are the unsafe options that the operator
-    has allowed, each with the reason why it is unsafe.
+    `given` settings replace mitmproxy's options. `invocation` says what printed commands must name.
+    `relaxed` are the unsafe options that the operator has allowed, each with the reason why it is
+    unsafe.
     """
 
-    def __init__(self, permits: Permits, given: ProxySettings | None) -> None:
+    def __init__(
+        self,
+        permits: Permits,
+        given: ProxySettings | None,
+        invocation: Invocation = BARE,
+    ) -> None:
         self._permits = permits
         self._given = given
         # mitmproxy calls `configure` whenever an option changes; a file is read at the start only
         self._configuration = cache(options.configuration_of)
+        self.invocation = invocation
         self._settings: ProxySettings | None = None
         self._open: OpenGuard | None = None
         self._fetcher: MitmFetcher | None = None
@@ -85,7 +93,7 @@ class Service:
         self.identity = settings.identity()
         self.destinations = ClientDestinations(settings.destinations(_listening))
         self.passthrough = Passthrough(parts(settings.passthrough))
-        self._decision_log = DecisionLog(settings.log, settings.privacy)
+        self._decision_log = DecisionLog(settings.log, settings.privacy, self.invocation)
         self._contact = settings.contact
 
     # -- configuration ------------------------------------------------------------------------------------
@@ -174,7 +182,13 @@ class Service:
 
     def reply_to(self, decision: Decision, method: str = "GET", accept: str = "") -> ProxyReply:
         """The response to a refused client. It names the operator's contact."""
-        return reply_to(decision, method=method, accept=accept, contact=self._contact)
+        return reply_to(
+            decision,
+            method=method,
+            accept=accept,
+            contact=self._contact,
+            invocation=self.invocation,
+        )
 
     # -- the guard ----------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from html.parser import HTMLParser
 
@@ -20,6 +21,7 @@ from robots_guard.core.verdict import (
     Verdict,
 )
 from robots_guard.gateway.refusal import not_ready, prefers_html, quoted, reply_to
+from robots_guard.invocation import Invocation
 from robots_guard.origin import Origin
 from robots_guard.rep.signals.headers import header_statements
 
@@ -227,6 +229,16 @@ def test_a_refusal_names_whom_to_ask(contact, shown):
     problem = json.loads(reply_to(decision(), contact=contact).body)
     assert problem["contact"] == contact or "operator" in problem["contact"]
     assert shown in reply_to(decision(), accept=BROWSER, contact=contact).body.decode()
+
+
+def test_a_refusal_names_the_command_that_says_more():
+    invocation = Invocation({"audit_log": "/var/log/a & b"})
+    command = "robots-guard why ab-1 --audit-log '/var/log/a & b'"
+
+    assert json.loads(reply_to(decision()).body)["command"] == "robots-guard why ab-1"
+    assert json.loads(reply_to(decision(), invocation=invocation).body)["command"] == command
+    page = reply_to(decision(), accept=BROWSER, invocation=invocation).body.decode()
+    assert f"<code>{command}</code>" in html.unescape(page)
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])

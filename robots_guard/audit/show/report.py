@@ -18,6 +18,7 @@ from robots_guard.audit.show.markup import environment, number
 from robots_guard.audit.show.sentence import date_and_time, sentence_of
 from robots_guard.audit.show.verification import LogVerification
 from robots_guard.core.reasons import meaning_of
+from robots_guard.invocation import BARE, Invocation
 from robots_guard.rep.lines import excerpt
 from robots_guard.text import counted
 
@@ -81,8 +82,10 @@ def page(
     refusal: ShownRefusal | None = None,
     verification: LogVerification | None = None,
     trouble: str = "",
+    invocation: Invocation = BARE,
 ) -> str:
-    """Return the report as HTML. `trouble` says which records could not be read."""
+    """Return the report as HTML. `trouble` says which records could not be read, and `invocation`
+    what the commands in the report must name."""
     templates = environment()
     templates.filters |= {
         "result": result,
@@ -102,6 +105,7 @@ def page(
         trouble=trouble,
         rows=ROWS,
         named=NAMED,
+        command=invocation.command,
     )
 
 

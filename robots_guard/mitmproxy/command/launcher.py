@@ -36,6 +36,7 @@ from mitmproxy.proxy import mode_servers
 
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.patch import install_patches
+from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
 from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
@@ -57,6 +58,7 @@ class Proxy:
     the users in mitmproxy's spelling, `sets` mitmproxy's own options as `name=value`. `metrics` is
     a port of 127.0.0.1, of the first worker. `drain` is the time in seconds for unfinished requests
     at the shutdown. `console` opens the application that is served at http://robots.guard/console.
+    `invocation` says what commands that the proxy prints must name.
     """
 
     settings: ProxySettings
@@ -72,6 +74,7 @@ class Proxy:
     metrics: int | None = None
     drain: float = 10.0
     console: Callable[[], AbstractContextManager[Application]] | None = None
+    invocation: Invocation = BARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ async def _run(
     master.addons.add(
         *_addons(proxy, servers, lambda: announce(_ready_notice(proxy, servers, confdir)))
     )
-    enforcer = Enforcer(proxy.settings, console)
+    enforcer = Enforcer(proxy.settings, console, proxy.invocation)
     install(enforcer)
     # Set before the options are read below, so that no SIGHUP is lost.
     master.event_loop.add_signal_handler(signal.SIGHUP, _reload, proxy, master, enforcer)

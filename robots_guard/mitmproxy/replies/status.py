@@ -24,6 +24,7 @@ from robots_guard.audit.privacy import shown_url
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import render
 from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.invocation import Invocation
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
 from robots_guard.mitmproxy.replies.asgi import Application, call
 
@@ -38,15 +39,18 @@ class StatusSite:
     """Answers requests for the proxy itself.
 
     `reply_to` makes the response to a refused request, from the decision, its method and its Accept
-    field. `console` is a read-only ASGI application.
+    field. `invocation` returns what printed commands must name. `console` is a read-only ASGI
+    application.
     """
 
     def __init__(
         self,
         reply_to: Callable[[Decision, str, str], ProxyReply],
+        invocation: Callable[[], Invocation],
         console: Application | None = None,
     ) -> None:
         self._reply_to = reply_to
+        self._invocation = invocation
         self._console = console
         self._refused: LRUCache[str, Decision] = LRUCache(_REMEMBERED)
 
@@ -88,10 +92,8 @@ class StatusSite:
     def _why(self, number: str) -> ProxyReply:
         decision = self._refused.get(number)
         if decision is None:
-            return _text(
-                404,
-                f"Not among the last {_REMEMBERED} refusals: robots-guard audit query --id {number[:64]}\n",
-            )
+            command = self._invocation().command("audit", "query", "--id", number[:64])
+            return _text(404, f"Not among the last {_REMEMBERED} refusals: {command}\n")
         reply = self._reply_to(_without_secrets(decision), "GET", "text/html")
         return _html(200, reply.body)
 
