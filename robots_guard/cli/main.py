@@ -49,6 +49,10 @@ COMMANDS = {
         "robots_guard.cli.ask.check:check",
         "Check whether URLs may be requested.",
     ),
+    "config": CommandEntry(
+        "robots_guard.cli.config.commands:config",
+        "Show, check and begin the configuration.",
+    ),
     "console": CommandEntry(
         "robots_guard.cli.console:console",
         "Browse the audit log and the policies in a web console.",

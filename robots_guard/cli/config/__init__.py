@@ -1,0 +1,1 @@
+"""`robots-guard config`: shows, checks and begins the configuration."""

@@ -1,0 +1,240 @@
+"""`robots-guard config`: commands that show, check and begin the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from robots_guard.cli.config.schema import schema_text
+from robots_guard.cli.config.template import template
+from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.table import TableColumn
+from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.configuration import Configuration, Source, Value, read_configuration, shown
+from robots_guard.configuration.files import NAME, read_files
+from robots_guard.configuration.mistakes import COMPONENTS, GENERAL, place_of, valid_parts
+from robots_guard.configuration.sections import SECTIONS, own_types
+from robots_guard.errors import SettingsError
+from robots_guard.settings import (
+    NAMES,
+    PROXY_NAMES,
+    SETTINGS,
+    default_audit_log,
+    default_store,
+)
+from robots_guard.text import counted
+
+HAS_MISTAKES = 2  # the exit status of a mistake of the user
+COLUMNS = (
+    TableColumn("name"),
+    TableColumn("value", fit="wrap"),
+    TableColumn("source", fit="wrap"),
+)
+_DEFAULT = Source("default")
+_AT_START = {"store": default_store, "audit_log": default_audit_log}
+
+
+class ShownValue(NamedTuple):
+    """A value as it is shown, and its source."""
+
+    name: str
+    text: str
+    source: Source
+
+
+@click.group(cls=CommandGroup, no_args_is_help=False)
+def config() -> None:
+    """Show, check and begin the configuration."""
+
+
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    help="Read only this file, instead of those that are found; an empty one: none.",
+)
+
+
+@config.command()
+@config_option
+@click.option(
+    "--component",
+    type=click.Choice(COMPONENTS),
+    help="Only what this component uses; cli: the commands.",
+)
+@click.option("--all", "shows_all", is_flag=True, help="Show the defaults, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(config: str | None, component: str | None, *, shows_all: bool, as_json: bool) -> None:
+    """Show the values that are in force, and where each comes from.
+
+    Without --component, a value that is for one component only has the name of its section before
+    its own. Options of other commands are not known here.
+    """
+    general = read_configuration(component or GENERAL, config=config)
+    values = list(_values_for(general, has_defaults=shows_all))
+    if component is None:
+        values += _values_of_sections(general, config, has_defaults=shows_all)
+    if as_json:
+        write_encoded(msgspec.json.encode(_as_data(general, values)))
+        return
+    rows = Rows(*COLUMNS)
+    for each in values:
+        rows.add([each.name, each.text, str(each.source)])
+    rows.end()
+    click.echo(f"robots-guard: {_about(general, values)}", err=True)
+
+
+def _about(configuration: Configuration, values: list[ShownValue]) -> str:
+    """Which files were read, for standard error."""
+    said = "no configuration file is read"
+    if configuration.files:
+        said = f"read {', '.join(safe(str(path)) for path in configuration.files)}"
+    if not values:
+        said += "; every value is the default, which --all shows"
+    return said
+
+
+def _values_for(configuration: Configuration, *, has_defaults: bool) -> Iterator[ShownValue]:
+    """The values of one component, in the order in which users see them."""
+    for name in _names_for(configuration.component):
+        value = configuration.values.get(name)
+        if value is not None:
+            yield ShownValue(name, shown(name, value.value), value.source)
+        elif has_defaults:
+            yield ShownValue(name, _default_text(configuration.component, name), _DEFAULT)
+
+
+def _values_of_sections(
+    general: Configuration, config: str | None, *, has_defaults: bool
+) -> Iterator[ShownValue]:
+    """The values of all sections that differ from those for all components."""
+    for section in SECTIONS:
+        configuration = read_configuration(section, config=config)
+        shown_values = _values_for(configuration, has_defaults=has_defaults)
+        for each in shown_values:
+            if not _is_general(each.name, configuration.values.get(each.name), general):
+                yield each._replace(name=f"{section}.{each.name}")
+
+
+def _is_general(name: str, value: Value | None, general: Configuration) -> bool:
+    """Whether a value of a component is that of all components."""
+    return name in _names_for(general.component) and value == general.values.get(name)
+
+
+def _names_for(component: str) -> list[str]:
+    """The names that a component has, in the order in which users see them."""
+    if component not in SECTIONS:
+        return list(NAMES)
+    names = PROXY_NAMES if component == "proxy" else NAMES
+    return [*names, *own_types(component)]
+
+
+def _default_text(component: str, name: str) -> str:
+    """The value of a name that is not configured; empty if there is none."""
+    if name in _AT_START:
+        return _AT_START[name]()
+    if name in SETTINGS and name not in _own_types(component):
+        return SETTINGS[name].default_text
+    fields = msgspec.structs.fields(SECTIONS[component])
+    return next(shown(name, field.default) for field in fields if field.name == name)
+
+
+def _own_types(component: str) -> dict[str, Any]:
+    """The types of the names that only this component has."""
+    if component not in SECTIONS:
+        return {}
+    return own_types(component)
+
+
+def _as_data(configuration: Configuration, values: list[ShownValue]) -> dict[str, Any]:
+    return {
+        "component": configuration.component,
+        "files": [str(path) for path in configuration.files],
+        "values": [
+            {
+                "name": each.name,
+                "value": each.text,
+                "source": {
+                    "kind": each.source.kind,
+                    "name": each.source.name,
+                    "line": each.source.line or None,
+                },
+            }
+            for each in values
+        ],
+    }
+
+
+@config.command()
+@click.argument("file", required=False)
+def check(file: str | None) -> int:
+    """Report every mistake in a configuration file, or in the files and variables that are found.
+
+    Files that the configuration names are checked, too: overrides, agents, keys and certificates.
+
+    Exit status: 0 there is no mistake, 2 there is one.
+    """
+    from robots_guard.cli.config.named_files import mistakes_in_named
+
+    files = read_files(file, os.environ, None)
+    mistakes, configurations = valid_parts(files, os.environ, has_variables=file is None)
+    for each in configurations.values():
+        mistakes += mistakes_in_named(each)
+    mistakes = sorted(dict.fromkeys(mistakes), key=place_of)
+    for mistake in mistakes:
+        write_line(safe(mistake))
+    click.echo(f"robots-guard: {_checked(files)}: {_number(len(mistakes))}", err=True)
+    if mistakes:
+        return HAS_MISTAKES
+    return 0
+
+
+def _checked(files: list[Any]) -> str:
+    if not files:
+        return "there is no configuration file"
+    return ", ".join(safe(str(file.path)) for file in files)
+
+
+def _number(count: int) -> str:
+    if not count:
+        return "no mistake"
+    return counted(count, "mistake")
+
+
+@config.command()
+@click.argument("file", default=NAME, type=click.Path(path_type=Path))
+@click.option(
+    "--component",
+    type=click.Choice([*SECTIONS]),
+    help="Only what this component uses.",
+)
+def init(file: Path, component: str | None) -> None:
+    """Write a commented configuration file, by default robots_guard.toml in this directory.
+
+    Every line is a default, behind a #. A file that exists is not overwritten.
+    """
+    try:
+        with file.open("x", encoding="utf-8") as target:
+            target.write(template(component))
+    except FileExistsError:
+        raise SettingsError(
+            f"{str(file)!r} exists and is not overwritten: name another file, or edit this one"
+        ) from None
+    except OSError as error:
+        raise SettingsError(
+            f"{str(file)!r} cannot be written ({error.strerror}): name another file"
+        ) from None
+    click.echo(
+        f"robots-guard: {safe(str(file))} written: remove the # of the lines that you change",
+        err=True,
+    )
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of a configuration file, by which editors complete and check it."""
+    write_line(schema_text().rstrip("\n"))

@@ -1,0 +1,94 @@
+"""The JSON Schema of a configuration file, from the settings' descriptions.
+
+Editors complete and check robots_guard.toml by it. It accepts what the program accepts, except that
+a number or a switch may not be written as text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from robots_guard.configuration.references import FILE, VARIABLE
+from robots_guard.configuration.sections import SECTIONS, own_types, types_in
+from robots_guard.settings import SETTINGS
+
+#: The draft that editors' TOML extensions read.
+DRAFT = "http://json-schema.org/draft-07/schema#"
+TITLE = "robots_guard.toml"
+_REFERENCE = f"({VARIABLE}|{FILE})."
+#: The forms of texts that begin in one of a few ways; a reference may stand instead.
+_FORMS = {
+    "agent": "[A-Za-z_-]+$",  # RFC 9309 section 2.2.1
+    "store": r"(memory:$|sqlite:///.|rediss?(\+(cluster|sentinel))?://.|unix://.)",
+    "fetch_proxy": "($|https?://.)",
+    "listen": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
+}
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+#: Keywords of msgspec's schema that are given otherwise.
+_LEFT_OUT = ("title", "default")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the schema of a whole file."""
+    definitions = {name: _value(name, kind) for name, kind in types_in("").items()}
+    properties: dict[str, Any] = {name: _ref(name) for name in definitions}
+    for section in SECTIONS:
+        own = {name: _own_value(section, name) for name in own_types(section)}
+        shared = {name: _ref(name) for name in types_in(section) if name not in own}
+        properties[section] = {
+            "description": f"Values for the component {section} only.",
+            "type": "object",
+            "properties": shared | own,
+            "additionalProperties": False,
+        }
+    return {
+        "$schema": DRAFT,
+        "title": TITLE,
+        "description": "The configuration of robots_guard.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "definitions": definitions,
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as text, which docs/robots_guard.schema.json holds."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _value(name: str, kind: Any) -> dict[str, Any]:
+    """The schema of a setting: its type and bounds, its description and its default."""
+    described = _type(name, kind)
+    default = SETTINGS[name].default
+    if default is not msgspec.NODEFAULT:
+        described["default"] = default
+    return described
+
+
+def _own_value(section: str, name: str) -> dict[str, Any]:
+    """The same for what only one component has."""
+    fields = msgspec.structs.fields(SECTIONS[section])
+    default = next(field.default for field in fields if field.name == name)
+    return _type(name, own_types(section)[name]) | {"default": msgspec.to_builtins(default)}
+
+
+def _type(name: str, kind: Any) -> dict[str, Any]:
+    base, meta = get_args(kind)
+    described: dict[str, Any] = {"description": meta.description}
+    if name in _FORMS:
+        return described | _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
+    if base is str or get_origin(base) is tuple:
+        return described | {"anyOf": [_TEXT, _TEXTS]}
+    if get_origin(base) is Literal:
+        return described | {"enum": list(get_args(base))}
+    plain = msgspec.json.schema(kind)
+    return described | {key: each for key, each in plain.items() if key not in _LEFT_OUT}

@@ -1,0 +1,234 @@
+"""`robots-guard config`: shows, checks and begins the configuration; and its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+from configuration.test_mistakes import IN_A_FILE
+
+from robots_guard.cli.config.schema import schema_text
+from robots_guard.configuration.sections import SECTIONS, types_in
+
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLE = """\
+agent = "mybot"
+store = "env:REDIS_URL"
+hold_max = 1.5
+
+[proxy]
+agent = "proxybot"
+listen = "0.0.0.0:8080"
+proxyauth = "jane:s3cret"
+connect_ports = ["80", "443"]
+
+[scrapy]
+meta_bypass = "deny"
+"""
+
+
+@pytest.fixture
+def folder(variables, tmp_path, monkeypatch):
+    """An empty working directory, and an environment without settings."""
+    for name in [each for each in os.environ if each.startswith("ROBOTS_GUARD_")]:
+        variables.delenv(name)
+    variables.setenv("ROBOTS_GUARD_CONFIG", "")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def file(folder):
+    path = folder / "robots_guard.toml"
+    path.write_text(EXAMPLE)
+    return path
+
+
+def rows_of(out):
+    heading, *rows = (line.split("\t") for line in out.splitlines())
+    assert heading == ["name", "value", "source"]
+    return rows
+
+
+# -- show -----------------------------------------------------------------------------------------
+
+
+def test_show_prints_what_is_not_default_and_where_it_comes_from(here, file, variables):
+    variables.setenv("ROBOTS_GUARD_MAX_DELAY", "60")
+    status, out, err = here("config", "show", "--config", file)
+
+    assert (status, err) == (0, f"robots-guard: read {file}\n")
+    assert rows_of(out) == [
+        ["agent", "mybot", f"{file}:1"],
+        ["store", "env:REDIS_URL", f"{file}:2"],
+        ["hold_max", "1.5", f"{file}:3"],
+        ["max_delay", "60", "the environment variable ROBOTS_GUARD_MAX_DELAY"],
+        ["proxy.agent", "proxybot", f"{file}:6"],
+        ["proxy.connect_ports", "80, 443", f"{file}:9"],
+        ["proxy.listen", "0.0.0.0:8080", f"{file}:7"],
+        ["proxy.proxyauth", "(hidden)", f"{file}:8"],
+        ["scrapy.meta_bypass", "deny", f"{file}:12"],
+    ]
+
+
+def test_show_of_one_component_has_its_values_under_their_own_names(here, file):
+    shown = {name: value for name, value, _ in rows_of(_show(here, file, "--component", "scrapy"))}
+
+    assert shown["agent"] == "mybot"
+    assert shown["meta_bypass"] == "deny"
+    assert "listen" not in shown
+
+
+def test_show_all_has_every_value_of_a_component(here, file):
+    for component in ("cli", *SECTIONS):
+        shown = rows_of(_show(here, file, "--component", component, "--all"))
+        names = [name for name, _, _ in shown]
+        assert len(names) == len(set(names))
+        if component in SECTIONS:
+            assert set(names) == set(types_in(component))
+        by_name = {name: (value, source) for name, value, source in shown}
+        assert by_name["max_defer"] == ("900", "default")
+
+
+def _show(here, file, *options):
+    status, out, _ = here("config", "show", "--config", file, *options)
+    assert status == 0
+    return out
+
+
+def test_show_as_json(here, file):
+    shown = json.loads(_show(here, file, "--json", "--component", "proxy"))
+
+    assert (shown["component"], shown["files"]) == ("proxy", [str(file)])
+    assert shown["values"][0] == {
+        "name": "agent",
+        "value": "proxybot",
+        "source": {"kind": "file", "name": str(file), "line": 6},
+    }
+
+
+def test_nothing_that_is_shown_contains_a_secret(here, file, variables):
+    file.write_text('store = "redis://jane:s3cret@host/0"\n[proxy]\nproxyauth = "jane:s3cret"\n')
+    variables.setenv("ROBOTS_GUARD_FETCH_PROXY", "http://jane:s3cret@host:3128")
+
+    shown = _show(here, file) + _show(here, file, "--json") + _show(here, file, "--all")
+    assert "redis://host/0" in shown
+    assert "s3cret" not in shown
+
+
+def test_without_a_file_show_says_so(here, folder):
+    assert here("config", "show") == (
+        0,
+        "",
+        "robots-guard: no configuration file is read; every value is the default,"
+        " which --all shows\n",
+    )
+
+
+# -- init -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", [None, *SECTIONS])
+def test_a_new_file_has_no_mistake_with_and_without_its_lines(here, folder, component):
+    options = ["--component", component] if component else []
+    status, out, _ = here("config", "init", *options)
+    file = folder / "robots_guard.toml"
+    text = file.read_text()
+
+    assert (status, out) == (0, "")
+    assert here("config", "check", file).status == 0
+    assert all(value == {} for value in tomllib.loads(text).values())
+    assert "(hidden)" not in text
+
+    file.write_text(re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE))
+    filled = tomllib.loads(file.read_text())
+    assert here("config", "check", file).err == f"robots-guard: {file}: no mistake\n"
+    jsonschema.validate(filled, json.loads(schema_text()))
+    names = {*filled} | {name for section in SECTIONS for name in filled.get(section, {})}
+    assert {"agent", "store", "audit_log", "max_defer"} <= names
+    if component:
+        assert set(types_in(component)) == names - {component}
+
+
+def test_a_new_file_may_have_another_name(here, folder):
+    status, _, err = here("config", "init", "other.toml")
+
+    assert (status, "other.toml written" in err) == (0, True)
+    assert not (folder / "robots_guard.toml").exists()
+
+
+# -- check ----------------------------------------------------------------------------------------
+
+
+def test_check_reads_the_file_that_the_search_finds(here, folder, variables):
+    variables.delenv("ROBOTS_GUARD_CONFIG")
+    file = folder / "robots_guard.toml"
+    file.write_text('agent = "my bot"\n')
+    (folder / "below").mkdir()
+    variables.chdir(folder / "below")
+
+    status, out, _ = here("config", "check")
+
+    assert status == 2
+    assert out.startswith(f"{file}:1: agent 'my bot'")
+
+
+def test_check_of_nothing_finds_no_mistake(here, folder):
+    assert here("config", "check") == (
+        0,
+        "",
+        "robots-guard: there is no configuration file: no mistake\n",
+    )
+
+
+def test_what_belongs_together_may_be_in_any_order(here, folder):
+    file = folder / "robots_guard.toml"
+    file.write_text('[proxy]\ndeny_if_any = true\nagent_from = "header"\n')
+
+    assert here("config", "check", file).status == 0
+
+
+# -- the JSON Schema ------------------------------------------------------------------------------
+
+
+def test_the_stored_schema_is_that_of_the_settings(here):
+    assert here("config", "schema").out == schema_text()
+    assert (DOCS / "robots_guard.schema.json").read_text() == schema_text(), (
+        "to rewrite it: robots-guard config schema > docs/robots_guard.schema.json"
+    )
+
+
+def test_the_schema_is_valid_and_accepts_what_the_program_accepts():
+    schema = json.loads(schema_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.validate(tomllib.loads(EXAMPLE), schema)
+
+
+#: Values with a form of their own, in which no schema finds a mistake; and what depends on other
+#: values or on files.
+BEYOND_A_SCHEMA = (
+    *("dialect", "purposes", "purpose_tokens", "allow_private", "audit_passes", "connect_ports"),
+    *("body_memory", "contact", "deny_if_any", "audit_chain", "audit_signing_key", "agents"),
+    *('overrides = "', 'store = "redis', 'store = "env', 'fetch_proxy = "file'),
+)
+NOT_TOML = ("no quotes", "a name twice", "a list without an end")
+REFUSED = {
+    name: text
+    for name, (text, _, _) in IN_A_FILE.items()
+    if name not in NOT_TOML and not text.strip().startswith(BEYOND_A_SCHEMA)
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_the_schema_refuses_mistakes(text):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), json.loads(schema_text()))
+
+
+def test_the_schema_refuses_most_of_the_mistakes():
+    assert len(REFUSED) > len(IN_A_FILE) / 2
