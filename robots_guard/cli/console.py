@@ -17,6 +17,7 @@ from robots_guard.cli.options import (
     address,
     chosen,
     existing_directory,
+    invocation_from,
     naming_places,
     section_option,
     section_values,
@@ -25,6 +26,7 @@ from robots_guard.cli.options import (
 )
 from robots_guard.configuration import ConsoleSection
 from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.invocation import EVIDENCE, Invocation
 from robots_guard.settings import Settings
 
 LISTEN = "127.0.0.1:8099"
@@ -56,11 +58,18 @@ def console(listen: str | None, host: tuple[str, ...], **values: Any) -> None:
         listener = _open_listener(*_address(own.listen, own.host))
     with contextlib.closing(listener):
         has_agent = chosen("agent", values.get("agent"), "console") is not None
-        serve(settings, listener, own.host, can_refresh=has_agent)
+        places = {name: values[name] for name in EVIDENCE}
+        invocation = invocation_from("console", **places)
+        serve(settings, listener, own.host, invocation, can_refresh=has_agent)
 
 
 def serve(
-    settings: Settings, listener: socket.socket, names: tuple[str, ...], *, can_refresh: bool
+    settings: Settings,
+    listener: socket.socket,
+    names: tuple[str, ...],
+    invocation: Invocation,
+    *,
+    can_refresh: bool,
 ) -> None:
     """Serve the console on an open socket until interrupted."""
     try:
@@ -72,7 +81,7 @@ def serve(
     host, port = listener.getsockname()[:2]
     token = secrets.token_urlsafe(24)
     with contextlib.ExitStack() as opened:
-        sources = sources_of(settings)
+        sources = sources_of(settings, invocation)
         existing_directory(settings.audit_log)
         if sources.store is not None:
             opened.callback(sources.store.close)

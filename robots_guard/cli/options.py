@@ -30,7 +30,9 @@ from robots_guard.configuration import (
     value_from,
 )
 from robots_guard.configuration import settings_from as configured_settings
+from robots_guard.configuration.elsewhere import invocation_of
 from robots_guard.errors import SettingsError
+from robots_guard.invocation import Invocation
 from robots_guard.settings import (
     CLOCKS,
     NAMES,
@@ -251,6 +253,20 @@ def chosen(name: str, value: Any, component: str = "cli") -> Any:
 def store_of(store: str | None) -> str:
     """Return the URL of the store: an option's, the configured or the default one."""
     return chosen("store", store) or default_store()
+
+
+def config_named() -> str | None:
+    """Return the configuration file that `--config` names; None without that option."""
+    context = click.get_current_context(silent=True)
+    named: str | None = context.meta.get(_CONFIG) if context else None
+    return named
+
+
+def invocation_from(component: str = "cli", **places: str | None) -> Invocation:
+    """Return what the command lines that this command prints must name. `places` are its options
+    for the audit log and the store."""
+    given = {name: value for name, value in places.items() if value}
+    return invocation_of(configuration(component), given)
 
 
 def _given(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

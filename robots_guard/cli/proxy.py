@@ -16,6 +16,7 @@ from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import (
     address,
     config_option,
+    invocation_from,
     naming_places,
     proxy_options,
     proxy_settings_from,
@@ -23,6 +24,7 @@ from robots_guard.cli.options import (
     section_values,
 )
 from robots_guard.configuration import ProxySection, own_options
+from robots_guard.invocation import Invocation
 from robots_guard.settings import REPORT_ONLY, Settings
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def proxy(**values: Any) -> None:
     settings = proxy_settings_from(values)
     given = {name: values[name] for name in own_options("proxy")}
     own = section_values("proxy", given, ProxySection)
+    invocation = invocation_from("proxy", audit_log=values["audit_log"], store=values["store"])
     with naming_places("proxy", given):
         host, port = address(own.listen, ProxySection().listen)
         plan = Proxy(
@@ -73,7 +76,8 @@ def proxy(**values: Any) -> None:
             workers=own.workers,
             metrics=own.metrics or None,
             drain=own.drain,
-            console=partial(_console, settings) if own.console else None,
+            console=partial(_console, settings, invocation) if own.console else None,
+            invocation=invocation,
         )
         serve(plan, lambda ready: _announce(plan, ready))
 
@@ -85,12 +89,12 @@ def _path(name: str) -> Path | None:
 
 
 @contextmanager
-def _console(settings: Settings) -> Iterator[AccessControl]:
+def _console(settings: Settings, invocation: Invocation) -> Iterator[AccessControl]:
     """Open the read-only console for the clients of the proxy. Raises MissingExtra."""
     from robots_guard.console import app, sources_of
     from robots_guard.mitmproxy.replies.status import HOST
 
-    application = app(sources_of(settings), hosts={HOST}, read_only=True)
+    application = app(sources_of(settings, invocation), hosts={HOST}, read_only=True)
     try:
         yield application
     finally:

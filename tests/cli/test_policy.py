@@ -225,14 +225,15 @@ def test_file_cannot_control_a_terminal(here, net):
     assert not {"\x1b", "\u202e"} & set(here("policy", "show", site.url).out)
 
 
-def test_show_of_an_unknown_origin(here, stored):
+def test_show_of_an_unknown_origin(here, stored, tmp_path):
     status, out, err = here("policy", "show", "https://nowhere.test/")
 
     assert (status, out, err) == (
         1,
         "",
         "robots-guard: no policy is stored for https://nowhere.test: fetch it with"
-        " robots-guard policy refresh --agent NAME https://nowhere.test, or name another --store\n",
+        f" robots-guard policy refresh --agent mybot https://nowhere.test --audit-log {tmp_path}/audit_log"
+        f" --store sqlite:///{tmp_path}/policies.sqlite, or name another --store\n",
     )
 
 

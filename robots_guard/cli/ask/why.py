@@ -5,7 +5,6 @@ It judges nothing but the stored robots.txt of today, fetches nothing, and recor
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from robots_guard.audit.show.sentence import sentence_of, time_of
 from robots_guard.cli.options import (
     audit_log_option,
     existing_directory,
+    invocation_from,
     key_in,
     period_options,
     report_unreadable,
@@ -35,8 +35,9 @@ from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import SettingsError, StoreError
+from robots_guard.invocation import EVIDENCE
 from robots_guard.origin import origin_of
-from robots_guard.settings import CLOCKS, default_audit_log, default_store
+from robots_guard.settings import CLOCKS
 from robots_guard.stores import look_at
 from robots_guard.text import counted, encodable
 
@@ -202,25 +203,15 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
 
 def _commands(answer: LogAnswer, places: Places) -> list[str]:
     """The command lines that go on from the answer."""
-    log = _given("--audit-log", places.audit_log, default_audit_log())
+    invocation = invocation_from(audit_log=places.audit_log, store=places.store)
     if answer.record is None:
-        return [_command("audit", "query", "--origin", answer.origin, *log)]
+        return [invocation.command("audit", "query", "--origin", answer.origin)]
     identity = answer.record.id
-    store = _given("--store", places.store, default_store())
+    bundle = ("audit", "bundle", identity, "-o", f"{identity}.zip")
     return [
-        _command("audit", "bundle", identity, "-o", f"{identity}.zip", *log, *store),
-        _command("audit", "query", "--url", answer.record.url, *log),
+        invocation.command(*bundle, needs=EVIDENCE),
+        invocation.command("audit", "query", "--url", answer.record.url),
     ]
-
-
-def _given(option: str, value: str | None, default: str) -> list[str]:
-    if value and value != default:
-        return [option, value]
-    return []
-
-
-def _command(*words: str) -> str:
-    return shlex.join(("robots-guard", *words))
 
 
 def _as_data(answer: LogAnswer, today: Today | None, places: Places) -> dict[str, Any]:

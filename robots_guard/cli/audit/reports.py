@@ -21,6 +21,7 @@ from robots_guard.cli.audit.records import filter_of, filters, note_if_empty
 from robots_guard.cli.options import (
     audit_log_option,
     existing_directory,
+    invocation_from,
     report_unreadable,
     store_option,
 )
@@ -100,6 +101,7 @@ def report(
         refusal=_refusal(directory, store, figures.refusal),
         verification=verification_of(directory) if verifies else None,
         trouble=str(trouble),
+        invocation=invocation_from(audit_log=audit_log, store=store),
     )
     with _open_output(output) as target:
         target.write(content)

@@ -13,9 +13,10 @@ import msgspec
 from robots_guard.cli.config.schema import schema_text
 from robots_guard.cli.config.template import template
 from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.options import config_named, config_option, configuration
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
-from robots_guard.configuration import Configuration, Source, Value, read_configuration, shown
+from robots_guard.configuration import Configuration, Source, Value, shown
 from robots_guard.configuration.files import NAME, read_files
 from robots_guard.configuration.mistakes import COMPONENTS, GENERAL, place_of, valid_parts
 from robots_guard.configuration.sections import SECTIONS, own_types
@@ -52,13 +53,6 @@ def config() -> None:
     """Show, check and begin the configuration."""
 
 
-config_option = click.option(
-    "--config",
-    metavar="FILE",
-    help="Read only this file, instead of those that are found; an empty one: none.",
-)
-
-
 @config.command()
 @config_option
 @click.option(
@@ -68,16 +62,16 @@ config_option = click.option(
 )
 @click.option("--all", "shows_all", is_flag=True, help="Show the defaults, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(config: str | None, component: str | None, *, shows_all: bool, as_json: bool) -> None:
+def show(component: str | None, *, shows_all: bool, as_json: bool) -> None:
     """Show the values that are in force, and where each comes from.
 
     Without --component, a value that is for one component only has the name of its section before
     its own. Options of other commands are not known here.
     """
-    general = read_configuration(component or GENERAL, config=config)
+    general = configuration(component or GENERAL)
     values = list(_values_for(general, has_defaults=shows_all))
     if component is None:
-        values += _values_of_sections(general, config, has_defaults=shows_all)
+        values += _values_of_sections(general, has_defaults=shows_all)
     if as_json:
         write_encoded(msgspec.json.encode(_as_data(general, values)))
         return
@@ -88,35 +82,32 @@ def show(config: str | None, component: str | None, *, shows_all: bool, as_json:
     click.echo(f"robots-guard: {_about(general, values)}", err=True)
 
 
-def _about(configuration: Configuration, values: list[ShownValue]) -> str:
+def _about(read: Configuration, values: list[ShownValue]) -> str:
     """Which files were read, for standard error."""
     said = "no configuration file is read"
-    if configuration.files:
-        said = f"read {', '.join(safe(str(path)) for path in configuration.files)}"
+    if read.files:
+        said = f"read {', '.join(safe(str(path)) for path in read.files)}"
     if not values:
         said += "; every value is the default, which --all shows"
     return said
 
 
-def _values_for(configuration: Configuration, *, has_defaults: bool) -> Iterator[ShownValue]:
+def _values_for(read: Configuration, *, has_defaults: bool) -> Iterator[ShownValue]:
     """The values of one component, in the order in which users see them."""
-    for name in _names_for(configuration.component):
-        value = configuration.values.get(name)
+    for name in _names_for(read.component):
+        value = read.values.get(name)
         if value is not None:
             yield ShownValue(name, shown(name, value.value), value.source)
         elif has_defaults:
-            yield ShownValue(name, _default_text(configuration.component, name), _DEFAULT)
+            yield ShownValue(name, _default_text(read.component, name), _DEFAULT)
 
 
-def _values_of_sections(
-    general: Configuration, config: str | None, *, has_defaults: bool
-) -> Iterator[ShownValue]:
+def _values_of_sections(general: Configuration, *, has_defaults: bool) -> Iterator[ShownValue]:
     """The values of all sections that differ from those for all components."""
     for section in SECTIONS:
-        configuration = read_configuration(section, config=config)
-        shown_values = _values_for(configuration, has_defaults=has_defaults)
-        for each in shown_values:
-            if not _is_general(each.name, configuration.values.get(each.name), general):
+        within = configuration(section)
+        for each in _values_for(within, has_defaults=has_defaults):
+            if not _is_general(each.name, within.values.get(each.name), general):
                 yield each._replace(name=f"{section}.{each.name}")
 
 
@@ -150,10 +141,10 @@ def _own_types(component: str) -> dict[str, Any]:
     return own_types(component)
 
 
-def _as_data(configuration: Configuration, values: list[ShownValue]) -> dict[str, Any]:
+def _as_data(read: Configuration, values: list[ShownValue]) -> dict[str, Any]:
     return {
-        "component": configuration.component,
-        "files": [str(path) for path in configuration.files],
+        "component": read.component,
+        "files": [str(path) for path in read.files],
         "values": [
             {
                 "name": each.name,
@@ -170,6 +161,7 @@ def _as_data(configuration: Configuration, values: list[ShownValue]) -> dict[str
 
 
 @config.command()
+@config_option
 @click.argument("file", required=False)
 def check(file: str | None) -> int:
     """Report every mistake in a configuration file, or in the files and variables that are found.
@@ -180,7 +172,7 @@ def check(file: str | None) -> int:
     """
     from robots_guard.cli.config.named_files import mistakes_in_named
 
-    files = read_files(file, os.environ, None)
+    files = read_files(file or config_named(), os.environ, None)
     mistakes, configurations = valid_parts(files, os.environ, has_variables=file is None)
     for each in configurations.values():
         mistakes += mistakes_in_named(each)

@@ -27,7 +27,9 @@ from robots_guard.cli.ask.answers import guard_of
 from robots_guard.cli.group import CommandGroup, SectionedCommand
 from robots_guard.cli.options import (
     audit_log_option,
+    chosen,
     directory_of,
+    invocation_from,
     settings_from,
     settings_options,
     store_of,
@@ -40,6 +42,7 @@ from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard.guard import Guard
+from robots_guard.invocation import EVIDENCE
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import dialect
@@ -130,6 +133,13 @@ def ls(store: str | None, dialect: str, as_json: bool) -> None:
     rows.end()
 
 
+def _refresh(origin: Origin, store: str | None) -> str:
+    """The command that fetches a policy."""
+    agent = chosen("agent", None) or "NAME"
+    words = ("policy", "refresh", "--agent", agent, str(origin))
+    return invocation_from(store=store).command(*words, needs=EVIDENCE)
+
+
 @policy.command()
 @click.argument("url")
 @store_option
@@ -147,7 +157,7 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
     if found is None:
         click.echo(
             f"robots-guard: no policy is stored for {origin}: fetch it with"
-            f" robots-guard policy refresh --agent NAME {origin}, or name another --store",
+            f" {_refresh(origin, store)}, or name another --store",
             err=True,
         )
         return NOT_STORED
