@@ -15,9 +15,11 @@ from mitmproxy import addonmanager, optmanager
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.configuration import Configuration, read_configuration, settings_from
+from robots_guard.configuration.elsewhere import invocation_of
 from robots_guard.core.addresses import literal
 from robots_guard.core.component import Component
 from robots_guard.errors import SettingsError
+from robots_guard.invocation import Invocation
 from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings
 
 SPELLING = "robots_guard_{}"
@@ -85,18 +87,29 @@ def read_settings(
 
     Raises SettingsError, also for an unknown robots_guard option.
     """
-    chosen = {name: getattr(options, SPELLING.format(name)) for name in _given(options)}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    config = getattr(options, CONFIG) if CONFIG in options else None
-    return settings_from(
-        configuration(config), {**given, **_unknown(options)}, SPELLING, ProxySettings
-    )
+    given = {**_given(options), **_unknown(options)}
+    return settings_from(configuration(_config(options)), given, SPELLING, ProxySettings)
 
 
-def _given(options: optmanager.OptManager) -> list[str]:
+def read_invocation(
+    options: optmanager.OptManager,
+    configuration: Callable[[str | None], Configuration] = configuration_of,
+) -> Invocation:
+    """Return what printed commands must name to use the same audit log and store. Raises
+    SettingsError."""
+    return invocation_of(configuration(_config(options)), _given(options))
+
+
+def _config(options: optmanager.OptManager) -> str | None:
+    return getattr(options, CONFIG) if CONFIG in options else None
+
+
+def _given(options: optmanager.OptManager) -> dict[str, Any]:
     """The settings that the operator has set as options, be it to their defaults."""
     unset = {name for name, option in options.items() if option.value is optmanager.unset}
-    return [name for name in _declared(options) if SPELLING.format(name) not in unset]
+    names = [name for name in _declared(options) if SPELLING.format(name) not in unset]
+    chosen = {name: getattr(options, SPELLING.format(name)) for name in names}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _declared(options: optmanager.OptManager) -> list[str]:

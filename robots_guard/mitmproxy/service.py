@@ -102,7 +102,7 @@ class Service:
         """Apply the settings. Raises SettingsError."""
         if self._permanent_fault is not None:
             raise SettingsError(self._permanent_fault)
-        settings = self._given or options.read_settings(ctx.options, self._configuration)
+        settings = self._given or self._read_settings()
         relaxed = options.check_options(ctx.options, settings.unsafe_allowed)
         if self.is_running and settings != self._settings:
             raise SettingsError(
@@ -116,6 +116,11 @@ class Service:
         self._settings = settings
         self.fault = None
         self._relax(relaxed)
+
+    def _read_settings(self) -> ProxySettings:
+        """Read mitmproxy's options, also for what printed commands must name."""
+        self.invocation = options.read_invocation(ctx.options, self._configuration)
+        return options.read_settings(ctx.options, self._configuration)
 
     def _relax(self, relaxed: dict[str, str]) -> None:
         """Accept the unsafe options that are allowed. Each is recorded once the proxy runs."""

@@ -79,10 +79,12 @@ class Integration:
 
 
 def arguments(
-    kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()
+    kind: str, folder: Path, settings: dict[str, str | None], options: Sequence[str] = ()
 ) -> list[str]:
-    """The command line of a proxy whose store, audit log and CA are in `folder`."""
-    chosen = {"store": "memory:", "audit_log": str(folder / "audit_log"), **LOOPBACK} | settings
+    """The command line of a proxy whose store, audit log and CA are in `folder`. A setting that is
+    None is left to the configuration."""
+    usual = {"store": "memory:", "audit_log": str(folder / "audit_log"), **LOOPBACK}
+    chosen = {name: value for name, value in (usual | settings).items() if value is not None}
     if kind == "proxy":
         flags = [
             f"--{name.replace('_', '-')}={value}".removesuffix("=true")
@@ -123,7 +125,7 @@ def running(
     *,
     anew: bool = False,
     started: Callable[[int], None] = lambda pid: None,
-    **settings: str,
+    **settings: str | None,
 ) -> Iterator[Integration]:
     """A proxy, from its readiness to its end. `started` gets the process id before it is ready."""
     settings.setdefault("agent", "mybot")
