@@ -4,12 +4,16 @@ it was written, with exit status 2, and never a traceback."""
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
 from robots_guard.cli import main as cli
+from robots_guard.errors import SettingsError
+from robots_guard.settings import NAMES, PROXY_NAMES
 
 
 class Ran(NamedTuple):
@@ -283,6 +287,70 @@ def test_a_secret_is_not_quoted(here, tmp_path, monkeypatch):
 
     assert (status, out.count("\n")) == (2, 2)
     assert "s3cret" not in out + err
+
+
+#: Mistakes that only `config check` looks for: in what is named, and read when it is used.
+_LOOKED_FOR = re.compile(r"\s*(overrides = \"|agents|audit_signing_key = \"(nowhere|open)|store)")
+READ_BY_ALL = {
+    name: mistake
+    for name, mistake in IN_A_FILE.items()
+    if "[" not in mistake[0] and not _LOOKED_FOR.match(mistake[0])
+}
+
+
+def _by_command(file, component, here):
+    options = () if component == "cli" else ("--store", "memory:")
+    command = {"cli": ("check", "--robots", "/dev/null", "https://a.test/"), "proxy": ("proxy",)}
+    status, out, err = here("--config", file, *command[component], *options)
+    assert (status, out) == (2, "")
+    return sentence_in(err)
+
+
+def _by_scrapy(file):
+    options = pytest.importorskip("robots_guard.scrapy.options")
+    from scrapy.settings import Settings as ScrapySettings
+
+    with pytest.raises(SettingsError) as raised:
+        options.options_of(ScrapySettings({"ROBOTS_GUARD_CONFIG": str(file)}))
+    return str(raised.value)
+
+
+def _by_mitmdump(file):
+    from mitmproxy.addonmanager import Loader
+    from mitmproxy.options import Options
+
+    from robots_guard.mitmproxy.options import declare, read_settings
+
+    chosen = Options()
+    declare(Loader(SimpleNamespace(options=chosen)))  # of the master, it uses the options only
+    chosen.update(robots_guard_config=str(file))
+    with pytest.raises(SettingsError) as raised:
+        read_settings(chosen)
+    return str(raised.value)
+
+
+@pytest.fixture(scope="session")
+def mitmproxy():
+    with warnings.catch_warnings():
+        # mitmproxy's own, of pyparsing and ldap3; only on import
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return pytest.importorskip("mitmproxy.tools.dump")
+
+
+@pytest.mark.usefixtures("mitmproxy")
+@pytest.mark.parametrize(("text", "line", "said"), READ_BY_ALL.values(), ids=READ_BY_ALL)
+def test_every_reader_of_a_file_names_the_same_mistake(here, folder, text, line, said):
+    """The proxy's own settings are not read by the others, whose names are checked all the same."""
+    file = folder / "robots_guard.toml"
+    file.write_text(text + "\n" if "agent" in text else f"{text}\nagent = 'mybot'\n")
+    name = text.split()[0]
+
+    readers = [_by_mitmdump(file), _by_command(file, "proxy", here)]
+    if name not in PROXY_NAMES or name in NAMES:
+        readers += [_by_scrapy(file), _by_command(file, "cli", here)]
+    for sentence in readers:
+        assert sentence.startswith(f"{file}:{line}: ")
+        assert said in sentence
 
 
 # -- files that cannot be used ------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from robots_guard.console.query import parse_query
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Action, ResponseRef, Verdict, as_report_only
+from robots_guard.invocation import Invocation
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
@@ -634,6 +635,16 @@ async def test_evidence_is_a_bundle_that_verifies(console):
     assert not result.is_contradicted
     assert [judgement.record.id for judgement, _ in result.replayed] == ["dropped"]
     assert answer.headers["content-type"] == "application/zip"
+
+
+async def test_the_command_for_a_bundle_names_the_audit_log_and_the_store(place):
+    invocation = Invocation({"audit_log": "/logs/a b", "store": "env:REDIS_URL"})
+    sources = place.sources._replace(invocation=invocation)
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as console:
+        page = await read(console, "/decisions/dropped")
+
+    command = "robots-guard audit bundle dropped --audit-log '/logs/a b' --store env:REDIS_URL"
+    assert f"<code>{command}</code>" in unescape(page)
 
 
 async def test_link_to_a_page_is_absolute(console):
