@@ -20,7 +20,7 @@ TYPED = [
 ]
 
 
-GROUPS = (["audit", "hold"], ["audit", "keys"], ["audit"], ["policy"])
+GROUPS = (["audit", "hold"], ["audit", "keys"], ["audit"], ["config"], ["policy"])
 
 
 def _help(words: list[str]) -> str:
