@@ -29,7 +29,7 @@ AwaitingPolicy or Shut origin has none.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Self
@@ -125,9 +125,14 @@ class Deferrals:
     Among Open origins, the last `remembered` that require a delay are kept, and as many whose
     policy has just been fetched. Their requests leave one at a time, so that the rest do not travel
     to the wire only to be sent back. Turns enforce the delay in any case.
+
+    `on_change` is called with each origin or group that has become Open, or is no longer.
     """
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
+    def __init__(
+        self, remembered: int = REMEMBERED, on_change: Callable[[str], None] | None = None
+    ) -> None:
+        self._on_change = on_change
         self._states: dict[str, Shut | Probing | Sending | AwaitingPolicy] = {}  # those not Open
         self._out: dict[Hashable, str] = {}  # ticket that is out alone -> origin
         self._moments: list[tuple[float, str]] = []  # a heap with one entry per key that is shut
@@ -145,6 +150,16 @@ class Deferrals:
     def is_open(self, origin: str, group: str = "") -> bool:
         """Whether requests may leave, as of the last event."""
         return origin not in self._states and group not in self._states
+
+    def may_open_by(self, moment: float, origin: str, group: str = "") -> bool:
+        """Whether requests may leave by this moment, as far as is known: an operation in progress
+        may end at any time."""
+        states = (self.state(origin), self.state(group))
+        return all(isinstance(state, _Busy) or state.until <= moment for state in states)
+
+    def opening(self, origin: str, group: str = "") -> float:
+        """The moment before which nothing leaves; it may be in the past."""
+        return max(self.state(origin).until, self.state(group).until)
 
     def is_probing(self, ticket: Hashable) -> bool:
         """Whether the request is out because its policy was not known."""
@@ -168,7 +183,7 @@ class Deferrals:
             if state is not None and state.until > now:  # the time was extended
                 heappush(self._moments, (state.until, key))
             elif isinstance(state, Shut):
-                del self._states[key]
+                self._set_state(key, OPEN)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -188,8 +203,8 @@ class Deferrals:
         alone = is_first or self._paced.get(origin, False)
         state = OPEN.admit(ticket, known=known or is_first, alone=alone)
         if not isinstance(state, Open):
-            self._states[origin] = state
             self._out[ticket] = origin
+            self._set_state(origin, state)
         return True
 
     def free(self, ticket: Hashable, now: float) -> bool:
@@ -214,7 +229,7 @@ class Deferrals:
         state = self._states.get(key, OPEN)
         if state.until <= now:
             heappush(self._moments, (until, key))
-        self._states[key] = state.shut(until)
+        self._set_state(key, state.shut(until))
 
     # -- policies ----------------------------------------------------------------------------------
 
@@ -235,11 +250,18 @@ class Deferrals:
 
     def _end(self, origin: str, now: float) -> None:
         self.settle(now)
-        state = self._states.pop(origin)
+        state = self._states[origin]
         assert isinstance(state, _Busy)
-        following = state.ended(now)
-        if isinstance(following, Shut):
-            self._states[origin] = following
+        self._set_state(origin, state.ended(now))
+
+    def _set_state(self, key: str, state: State) -> None:
+        was_open = key not in self._states
+        if isinstance(state, Open):
+            self._states.pop(key, None)
+        else:
+            self._states[key] = state
+        if self._on_change is not None and was_open != isinstance(state, Open):
+            self._on_change(key)
 
     @property
     def has_paced(self) -> bool:
@@ -256,8 +278,10 @@ class Deferrals:
 
     def clear(self) -> None:
         """Forget everything, because the crawl is over."""
-        for kept in (self._states, self._out, self._moments, self._paced, self._fetched):
+        for kept in (self._out, self._moments, self._paced, self._fetched):
             kept.clear()
+        for key in tuple(self._states):
+            self._set_state(key, OPEN)
 
 
 def group_due(at: float, wait: float) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -23,6 +23,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, split_cached
+from robots_guard.scrapy.deferral.buckets import Buckets
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
 from robots_guard.scrapy.deferral.timetable import Timetable
 
@@ -30,23 +31,24 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+_SLOT = "download_slot"  # the key of a request's meta that names its slot, once it is in one
+
 
 class OriginGate:
     """The closed origins of one crawl. Shared by the memory queue, the disk queue and the
     middlewares.
 
     `lacks_policy`, set by the middleware, tests whether a request's policy still has to be fetched.
-    `attached` is True if a queue or scheduler consults this gate, as not all do. `deferrals` is the
-    state machine.
+    `deferrals` is the state machine.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, OriginGate]] = WeakKeyDictionary()
 
     def __init__(self, crawler: Crawler) -> None:
-        self.attached = False
         self.lacks_policy: Callable[[Request, Origin], bool] = _never
         self._crawler = crawler
-        self.deferrals = Deferrals(REMEMBERED)
+        self.deferrals = Deferrals(REMEMBERED, self._note_change)
+        self._buckets: list[Buckets] = []
         self._timetable = Timetable(self._reopen)
         self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
@@ -65,51 +67,68 @@ class OriginGate:
         """Whether the request came out of the queue, and so can go back to it."""
         return request in self._scheduled
 
-    # -- for the queue -----------------------------------------------------------------------------
+    # -- for the queues ----------------------------------------------------------------------------
 
-    def open_buckets(self, buckets: Iterable[str]) -> Iterable[str]:
-        """The buckets that are not closed."""
+    def attach(self) -> Buckets:
+        """The buckets of one more queue or scheduler, which the gate keeps up to date."""
+        buckets = Buckets(self.deferrals.is_open)
+        self._buckets.append(buckets)
+        return buckets
+
+    @property
+    def attached(self) -> bool:
+        """Whether a queue or scheduler consults this gate, as not all do."""
+        return bool(self._buckets)
+
+    def next_bucket(self, buckets: Buckets) -> str | None:
+        """The open bucket whose turn it is; None if all are closed."""
         self._release_unbegun()
-        if not self.deferrals:
-            return buckets
         self.deferrals.settle(time.monotonic())
-        return [bucket for bucket in buckets if self._is_open(bucket)]
+        return buckets.next(self._downloads(buckets.open_slots))
+
+    def _downloads(self, slots: Collection[str]) -> dict[str, int]:
+        """The number of requests in each slot of the downloader, without empty ones.
+
+        Only these slots matter. All requests in a slot are among the downloader's active ones, and
+        usually there are fewer of them than slots, here and in the downloader.
+        """
+        downloader = self._engine.downloader
+        if len(downloader.active) < len(slots):
+            slots = {request.meta.get(_SLOT) for request in downloader.active}
+        found = ((slot, downloader.slots.get(slot)) for slot in slots)
+        return {key: len(slot.active) for key, slot in found if slot is not None and slot.active}
 
     def admit(self, request: Request) -> bool:
-        """Let a request just popped leave the queue, if its bucket is open; it may then be its
+        """Let a request just taken leave the queue, if its bucket is open; it may then be its
         origin's only one.
 
-        This must be decided here: under asyncio many more are popped before the first of them
+        This must be decided here: under asyncio many more are taken before the first of them
         reaches the middleware.
         """
+        self._release_unbegun()
         origin = _origin_of(request)
         key = _key_of(origin)
-        bucket = self._bucket(request, key)
-        if not self.open_buckets((bucket,)):
-            return False
-        self.deferrals.admit(
+        has_left = self.deferrals.admit(
             request,
             key,
             time.monotonic(),
             known=origin is None or not self.lacks_policy(request, origin),
-            group=bucket.rpartition(" ")[2],
+            group=_group_of(request, key),
         )
-        self._scheduled.add(request)
-        self._handed_out = request
-        return True
+        if has_left:
+            self._scheduled.add(request)
+            self._handed_out = request
+        return has_left
 
     def _bucket(self, request: Request, origin: str) -> str:
         slot: str = self._engine.downloader.get_slot_key(request)
         if not origin:
             return slot
-        group = request.meta.get(GROUP)
-        if group:
-            return f"{slot} {origin}#{group}"
-        return f"{slot} {origin}"
+        return f"{slot} {_group_of(request, origin)}"
 
-    def _is_open(self, bucket: str) -> bool:
-        key = bucket.rpartition(" ")[2]
-        return self.deferrals.is_open(key.partition("#")[0], key)
+    def _note_change(self, key: str) -> None:
+        for buckets in self._buckets:
+            buckets.update(key)
 
     # -- for the downloader ------------------------------------------------------------------------
 
@@ -261,6 +280,14 @@ def _key_of(origin: Origin | None) -> str:
     if origin is None:
         return ""
     return str(origin)
+
+
+def _group_of(request: Request, origin: str) -> str:
+    """The key of the request's group; that of its origin if it is in none."""
+    group = request.meta.get(GROUP)
+    if group and origin:
+        return f"{origin}#{group}"
+    return origin
 
 
 def _never(_request: Request, _origin: Origin) -> bool:

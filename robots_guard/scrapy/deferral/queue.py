@@ -3,6 +3,10 @@
 Scrapy's engine supports a scheduler that has pending requests but returns none. So the requests in
 closed buckets count as pending, the spider stays open, JOBDIR preserves them, and the format on
 disk is DownloaderAwarePriorityQueue's.
+
+Scrapy's queue asks its downloader how many downloads each bucket's slot has, and chooses among the
+answers. The guard's answers with one bucket only: the open one whose turn it is (`buckets`). The
+rest is Scrapy's code.
 """
 
 from __future__ import annotations
@@ -10,8 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
+from scrapy.pqueues import (
+    DownloaderAwarePriorityQueue,
+    DownloaderInterface,
+    ScrapyPriorityQueue,
+)
 
+from robots_guard.scrapy.deferral.buckets import Buckets
 from robots_guard.scrapy.deferral.gate import OriginGate
 
 if TYPE_CHECKING:
@@ -19,19 +28,20 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
-class _Buckets(DownloaderInterface):
-    """The downloader as the queue sees it: with open buckets only."""
+class _NextBucket(DownloaderInterface):
+    """The downloader as the queue sees it: with one bucket, the next."""
 
-    def __init__(self, crawler: Crawler, gate: OriginGate) -> None:
+    def __init__(self, crawler: Crawler, gate: OriginGate, buckets: Buckets) -> None:
         super().__init__(crawler)
         self._gate = gate
+        self._buckets = buckets
+        self.chosen: str | None = None
 
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
-        slots = self.downloader.slots
-        active = {key: len(slot.active) for key, slot in slots.items() if slot.active}
-        buckets = self._gate.open_buckets(possible_slots)
-        # In a job that began without the guard, a bucket has the name of its slot.
-        return [(active.get(bucket.rpartition(" ")[0] or bucket, 0), bucket) for bucket in buckets]
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002
+        self.chosen = self._gate.next_bucket(self._buckets)
+        if self.chosen is None:
+            return []
+        return [(0, self.chosen)]
 
     def get_slot_key(self, request: Request) -> str:
         return self._gate.bucket(request)
@@ -44,18 +54,32 @@ class GuardPriorityQueue(DownloaderAwarePriorityQueue):
     """
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
-        super().__init__(crawler, *args, **kwargs)
         self._gate = OriginGate.of(crawler)
-        if hasattr(self, "_downloader_interface"):
-            self._downloader_interface = _Buckets(crawler, self._gate)
-            self._gate.attached = True
+        self._buckets = self._gate.attach()
+        super().__init__(crawler, *args, **kwargs)
+        self._next = _NextBucket(crawler, self._gate, self._buckets)
+        self._downloader_interface = self._next
+
+    def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
+        """The queue of a new bucket."""
+        self._buckets.add(slot)
+        return super().pqfactory(slot, startprios)
 
     def pop(self) -> Request | None:
         """The next request of an open bucket."""
-        while (request := super().pop()) is not None:
+        while (request := self._pop()) is not None:
             if self._gate.admit(request):
                 return request
             # Its bucket is from a job that began without the guard: it belongs to another, which is
             # closed.
             self.push(request)
         return None
+
+    def _pop(self) -> Request | None:
+        request = super().pop()
+        bucket = self._next.chosen
+        if bucket is not None:
+            self._buckets.mark_taken(bucket)
+            if bucket not in self.pqueues:
+                self._buckets.discard(bucket)
+        return request

@@ -76,7 +76,7 @@ class GuardScheduler(BaseScheduler):
         self._wrapped = wrapped
         self._gate = gate
         self._leftovers = leftovers
-        self._gate.attached = True
+        self._buckets = gate.attach()  # of the parked requests
         self._parked: dict[str, deque[Request]] = {}
         self._count = 0
         self._paused_until = 0.0
@@ -100,6 +100,8 @@ class GuardScheduler(BaseScheduler):
                 "robots_guard: requests lost because the scheduler did not take them back: %d (set JOBDIR)",
                 lost,
             )
+        for bucket in list(self._parked):
+            self._buckets.discard(bucket)
         self._parked.clear()
         self._count = 0
         closed: Deferred[None] | None = self._wrapped.close(reason)
@@ -155,17 +157,22 @@ class GuardScheduler(BaseScheduler):
         return self._next_parked() or self._next_wrapped()
 
     def _next_parked(self) -> Request | None:
-        for bucket in self._gate.open_buckets(list(self._parked)):
-            queue = self._parked[bucket]
-            if self._gate.admit(queue[0]):
-                return self._unpark(bucket, queue)
+        while (bucket := self._gate.next_bucket(self._buckets)) is not None:
+            request = self._unpark(bucket)
+            if self._gate.admit(request):
+                return request
+            # it belongs to another bucket by now, which is closed
+            self._park(self._gate.bucket(request), request)
         return None
 
-    def _unpark(self, bucket: str, queue: deque[Request]) -> Request:
+    def _unpark(self, bucket: str) -> Request:
         self._count -= 1
+        self._buckets.mark_taken(bucket)
+        queue = self._parked[bucket]
         request = queue.popleft()
         if not queue:
             del self._parked[bucket]
+            self._buckets.discard(bucket)
         return request
 
     def _next_wrapped(self) -> Request | None:
@@ -190,6 +197,7 @@ class GuardScheduler(BaseScheduler):
 
     def _park(self, bucket: str, request: Request, *, first: bool = False) -> None:
         queue = self._parked.setdefault(bucket, deque())
+        self._buckets.add(bucket)
         if first:
             queue.appendleft(request)
         else:

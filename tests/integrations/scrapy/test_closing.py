@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from scrapy import Request
 
+from robots_guard.scrapy.deferral.buckets import Buckets
 from robots_guard.scrapy.deferral.leftovers import Leftovers
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 
@@ -32,7 +33,8 @@ class Picky:
 def test_one_request_that_cannot_be_handed_back_loses_no_others(caplog):
     wrapped = Picky()
     no_job = SimpleNamespace(settings={"JOBDIR": None})
-    scheduler = GuardScheduler(wrapped, SimpleNamespace(attached=False), Leftovers(no_job))
+    gate = SimpleNamespace(attach=lambda: Buckets(lambda _origin, _group: True))
+    scheduler = GuardScheduler(wrapped, gate, Leftovers(no_job))
     urls = [f"http://a.test/{name}?token=secret" for name in ("1", "odd", "3")]
     scheduler._parked, scheduler._count = {"a.test": deque(map(Request, urls))}, 3
 

@@ -1,0 +1,165 @@
+"""Buckets: the queues of one scheduler, which of them are open, and whose turn it is.
+
+A bucket is named after its download slot, a space, and the key that closes it: its origin, or its
+origin, "#" and its group. A bucket without an origin is named after its slot alone: that of requests
+that no robots.txt governs, and every one of a job that began without the guard. These never close.
+
+The next bucket is the one that Scrapy's DownloaderAwarePriorityQueue would choose among the open
+ones: of the slots with the fewest downloads, the first bucket after the last one taken, in the order
+of slots and names, and after the end again from the start. Scrapy looks at every bucket for that.
+Here the open buckets are kept in order, which is changed when a bucket opens or closes. So a choice
+looks at the slots with downloads, which CONCURRENT_REQUESTS limits, and at one more; to find and to
+change places in the order takes a time that grows with the logarithm of the number of buckets.
+
+Invariant: `_open` has the names of the open buckets by slot, in order, and `_slots` has its keys.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from robots_guard.scrapy.deferral.ordered_names import OrderedNames
+
+
+class Bucket(NamedTuple):
+    """The parts of a bucket's name. `origin` is "" if nothing closes it; `group` is the origin, or
+    the group's own key."""
+
+    slot: str
+    origin: str
+    group: str
+
+
+def bucket_named(name: str) -> Bucket:
+    """The parts of a bucket's name."""
+    slot, _, group = name.rpartition(" ")
+    if "://" not in group:
+        return Bucket(name, "", "")
+    return Bucket(slot, group.partition("#")[0], group)
+
+
+class Buckets:
+    """The buckets of one queue or scheduler.
+
+    `is_open` tests whether the requests of an origin and a group may leave now. When that changes
+    for a key, `update` must be called.
+    """
+
+    def __init__(self, is_open: Callable[[str, str], bool]) -> None:
+        self._is_open = is_open
+        self._all: dict[str, Bucket] = {}
+        self._closed_by: dict[str, set[str]] = {}  # an origin's or group's key -> names
+        self._open: dict[str, list[str]] = {}
+        self._slots = OrderedNames()
+        self._last: Bucket | None = None
+        self._last_name = ""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, whether open or closed."""
+        return iter(self._all)
+
+    @property
+    def open_slots(self) -> Collection[str]:
+        """The slots that have an open bucket."""
+        return self._open.keys()
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def add(self, name: str) -> None:
+        """Add a bucket, which now has requests."""
+        if name in self._all:
+            return
+        bucket = self._all[name] = bucket_named(name)
+        for key in {bucket.origin, bucket.group} - {""}:
+            self._closed_by.setdefault(key, set()).add(name)
+        if self._may_leave(bucket):
+            self._insert(name, bucket.slot)
+
+    def discard(self, name: str) -> None:
+        """Remove a bucket, which has no more requests."""
+        bucket = self._all.pop(name, None)
+        if bucket is None:
+            return
+        for key in {bucket.origin, bucket.group} - {""}:
+            names = self._closed_by[key]
+            names.discard(name)
+            if not names:
+                del self._closed_by[key]
+        self._remove(name, bucket.slot)
+
+    def update(self, key: str) -> None:
+        """Note that an origin or a group has opened or closed."""
+        for name in self._closed_by.get(key, ()):
+            bucket = self._all[name]
+            if self._may_leave(bucket):
+                self._insert(name, bucket.slot)
+            else:
+                self._remove(name, bucket.slot)
+
+    def mark_taken(self, name: str) -> None:
+        """Record that a request of this bucket has left: the next is the turn of the one behind."""
+        self._last, self._last_name = bucket_named(name), name
+
+    def _may_leave(self, bucket: Bucket) -> bool:
+        return not bucket.origin or self._is_open(bucket.origin, bucket.group)
+
+    def _insert(self, name: str, slot: str) -> None:
+        names = self._open.get(slot)
+        if names is None:
+            self._open[slot] = [name]
+            self._slots.add(slot)
+        elif not _has(names, name):
+            insort(names, name)
+
+    def _remove(self, name: str, slot: str) -> None:
+        names = self._open.get(slot)
+        if names is None or not _has(names, name):
+            return
+        del names[bisect_left(names, name)]
+        if not names:
+            del self._open[slot]
+            self._slots.remove(slot)
+
+    # -- the choice --------------------------------------------------------------------------------
+
+    def next(self, downloads: Mapping[str, int]) -> str | None:
+        """The bucket whose turn it is; None if all are closed.
+
+        `downloads`: the number of downloads of each open slot that has any, perhaps of others, too.
+        """
+        if not self._open:
+            return None
+        fewest = self._fewest(downloads)
+        last = self._last
+        if last is None:
+            return self._first_after(None, fewest, downloads)
+        if last.slot in self._open and downloads.get(last.slot, 0) == fewest:
+            names = self._open[last.slot]
+            behind = bisect_right(names, self._last_name)
+            if behind < len(names):
+                return names[behind]
+        return self._first_after(last.slot, fewest, downloads)
+
+    def _fewest(self, downloads: Mapping[str, int]) -> int:
+        """The fewest downloads that an open slot has."""
+        busy = [number for slot, number in downloads.items() if slot in self._open]
+        if len(busy) < len(self._open):
+            return 0
+        return min(busy)
+
+    def _first_after(self, slot: str | None, fewest: int, downloads: Mapping[str, int]) -> str:
+        """The first bucket of the next slot with so few downloads. Those before it have some."""
+        found = next(
+            after for after in self._slots.after(slot) if downloads.get(after, 0) == fewest
+        )
+        return self._open[found][0]
+
+
+def _has(names: list[str], name: str) -> bool:
+    index = bisect_left(names, name)
+    return index < len(names) and names[index] == name
