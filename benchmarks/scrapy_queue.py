@@ -24,10 +24,10 @@ from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader
+from scrapy.crawler import Crawler
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.utils.misc import build_from_crawler
-from scrapy.utils.test import get_crawler
 
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
@@ -63,7 +63,7 @@ class Side:
         *,
         closes: bool = False,
     ) -> None:
-        self._crawler: Any = get_crawler(Spider)
+        self._crawler: Any = Crawler(Spider)
         self._crawler.engine = SimpleNamespace(downloader=BusyDownloader(), _slot=None)
         self._queue = build_from_crawler(
             queue, self._crawler, downstream_queue_cls=LifoMemoryQueue, key=""

@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 import tempfile
-import warnings
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -28,10 +27,10 @@ from hypothesis.stateful import (
 )
 from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader
+from scrapy.crawler import Crawler
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.squeues import LifoMemoryQueue, PickleLifoDiskQueue
 from scrapy.utils.misc import build_from_crawler
-from scrapy.utils.test import get_crawler
 from support.cost import FACTOR, growth
 
 from robots_guard.scrapy.deferral import gate as gate_module
@@ -71,9 +70,7 @@ class StillDownloader(Downloader):
 
 
 def crawler_with(downloader: StillDownloader):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        crawler = get_crawler(Spider)
+    crawler = Crawler(Spider)
     crawler.spider = Spider("spider")
     crawler.engine = SimpleNamespace(downloader=downloader, _slot=None)
     return crawler
@@ -125,7 +122,7 @@ class Model:
         return url
 
 
-class Crawl(RuleBasedStateMachine):
+class QueueOfCrawl(RuleBasedStateMachine):
     """A crawl with a queue in memory."""
 
     downstream = LifoMemoryQueue
@@ -201,7 +198,7 @@ class Crawl(RuleBasedStateMachine):
     def peek(self) -> None:
         """Nothing moves."""
         expected = self.model.top(self.next_bucket())
-        if hasattr(self.downstream, "peek"):
+        if self.downstream is LifoMemoryQueue:
             request = self.queue.peek()
             assert (request and request.url) == expected
 
@@ -265,7 +262,7 @@ class Crawl(RuleBasedStateMachine):
         self.schedule(request.copy())
 
 
-class Job(Crawl):
+class QueueOfJob(QueueOfCrawl):
     """A crawl with a queue on disk, which is stopped and resumed."""
 
     downstream = PickleLifoDiskQueue
@@ -289,16 +286,16 @@ class Job(Crawl):
         self.model.last = None
         self.open_queue(json.loads(json.dumps(state)))
 
-    @rule(request=consumes(Crawl.out))
+    @rule(request=consumes(QueueOfCrawl.out))
     def end_in_another_life(self, request) -> None:
         """A request of a crawl that has been stopped may still end."""
         self.downloader.end(request)
         self.gate.mark_ended(request)
 
 
-@pytest.mark.parametrize("crawl", [Crawl, Job])
+@pytest.mark.parametrize("crawl", [QueueOfCrawl, QueueOfJob])
 def test_the_queue_hands_out_what_the_slow_model_hands_out(crawl):
-    steps = settings(max_examples=60, stateful_step_count=50, deadline=None)
+    steps = settings(max_examples=30, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(crawl, settings=steps)
 
 
