@@ -1,21 +1,38 @@
 """robots_guard enforces robots.txt, inside Scrapy and as a proxy in front of any other crawler.
 
-These are the public names, sorted. The integrations are in `robots_guard.scrapy` and
-`robots_guard.mitmproxy`.
+`open` and `open_sync` open a guard for a program of your own (docs/python.md). The other public names
+follow, sorted. The integrations are in `robots_guard.scrapy`, `robots_guard.mitmproxy`,
+`robots_guard.httpx` and `robots_guard.aiohttp`.
 """
 
+from importlib.metadata import version as _version
+
+from robots_guard.client.async_guard import AsyncGuard
+
+# Not in __all__, because a star import would hide the built-in function.
+from robots_guard.client.async_guard import open as open  # noqa: A004
+from robots_guard.client.gate import Passage
+from robots_guard.client.permission import Permission
+from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
 from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
 from robots_guard.errors import (
     AuditLogError,
+    ClosedGuard,
     MalformedURL,
     MissingExtra,
     NotGoverned,
     RobotsGuardError,
     SettingsError,
     StoreError,
+)
+from robots_guard.gateway.errors import (
+    RequestDeferred,
+    RequestDisallowed,
+    RequestRefused,
+    ResponseRefused,
 )
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
@@ -24,9 +41,15 @@ from robots_guard.settings import Settings, open_guard, settings_of
 
 # fmt: off
 __all__ = [
-    "Access", "Action", "AsyncioRuntime", "AuditLogError", "Decision", "Document", "Failed",
-    "Failure", "FetchTrouble", "Fetched", "Get", "Guard", "Limits", "MalformedURL", "MissingExtra",
-    "NotGoverned", "Origin", "Policy", "Question", "Reason", "RobotsGuardError", "RuleRef",
-    "Settings", "SettingsError", "StoreError", "Terms", "Verdict", "open_guard", "settings_of",
-    "split_url",
+    "Access", "Action", "AsyncGuard", "AsyncioRuntime", "AuditLogError", "ClosedGuard", "Decision",
+    "Document", "Failed", "Failure", "FetchTrouble", "Fetched", "Get", "Guard", "Limits",
+    "MalformedURL", "MissingExtra", "NotGoverned", "Origin", "Passage", "Permission", "Policy",
+    "Question", "Reason", "RequestDeferred", "RequestDisallowed", "RequestRefused",
+    "ResponseRefused", "RobotsGuardError", "RuleRef", "Settings", "SettingsError", "StoreError",
+    "SyncGuard", "SyncPassage", "Terms", "Verdict", "__version__", "open_guard", "open_sync",
+    "settings_of", "split_url",
 ]
+# fmt: on
+
+#: The version of the installed package; pyproject.toml states it.
+__version__ = _version("robots_guard")

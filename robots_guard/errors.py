@@ -11,6 +11,8 @@
           x DamagedValue     it works, but the value of an origin is damaged, forged or another origin's
       x AuditLogError    a record could not be written
           x UnconfirmedRecord  it was written, but after an error it may not be durable
+      x ClosedGuard      a guard is used that is closed, or that belongs to the parent of a fork
+      x RequestRefused   the guard refused a request: see gateway/errors.py
 
 A network failure, a 503 or a malformed robots.txt is not an error: it is a fetch outcome.
 """
@@ -74,3 +76,8 @@ class UnconfirmedRecord(AuditLogError):
 
     It counts as not recorded. It is not written again, because the log would then contain it twice.
     """
+
+
+class ClosedGuard(RobotsGuardError):
+    """A guard of the Python API is used after it was closed, or in a forked child of the process that
+    opened it. The request was not judged, and must not be made."""

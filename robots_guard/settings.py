@@ -57,7 +57,7 @@ def _objection_to_token(token: str) -> str:
 
 
 #: The only components that release what they cannot record: their own operator uses them.
-_RELEASE_UNRECORDED = frozenset((Component.CLI, Component.CONSOLE, Component.SCRAPY))
+_RELEASE_UNRECORDED = frozenset(Component) - {Component.PROXY}
 #: The components whose PASSes are not counted, because no request follows them.
 UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")

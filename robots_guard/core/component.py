@@ -12,3 +12,10 @@ class Component(StrEnum):
     PROXY = "proxy"
     CLI = "cli"
     CONSOLE = "console"
+    PYTHON = "python"  # a program that asks by the Python API
+    HTTPX = "httpx"
+    AIOHTTP = "aiohttp"
+
+
+#: The components that hand a demand for payment to their client, which can answer it.
+PAYING = frozenset((Component.PROXY, Component.PYTHON, Component.HTTPX, Component.AIOHTTP))

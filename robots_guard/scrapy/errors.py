@@ -16,31 +16,31 @@ from typing import NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 
-from robots_guard.audit.log_line import log_line_of
-from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.errors import (
+    RequestDeferred,
+    RequestDisallowed,
+    RequestRefused,
+    ResponseRefused,
+)
 
 
-class RobotsRefused(IgnoreRequest):
+class RobotsRefused(RequestRefused, IgnoreRequest):
     """The guard refused a request or its response.
 
     An errback that treats all refusals alike checks for this class. `decision` is the whole
     decision.
     """
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(log_line_of(decision))
-        self.decision = decision
 
-
-class RobotsDisallowed(RobotsRefused):
+class RobotsDisallowed(RobotsRefused, RequestDisallowed):
     """The request may not be made.
 
     `decision` is the whole decision: verdict, reason, rule and its line.
     """
 
 
-class RobotsDeferred(RobotsRefused):
+class RobotsDeferred(RobotsRefused, RequestDeferred):
     """The request may not be made yet and could not be rescheduled: its caller has to retry.
 
     `decision.verdict.until` is the time to retry at, in seconds since 1970. Raised only for
@@ -49,7 +49,7 @@ class RobotsDeferred(RobotsRefused):
     """
 
 
-class RobotsSignalled(RobotsRefused):
+class RobotsSignalled(RobotsRefused, ResponseRefused):
     """The response may not be used, because its site does not permit that: a signal denies a
     declared purpose, or the site asks for payment.
 

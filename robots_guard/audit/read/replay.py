@@ -17,7 +17,7 @@ from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
 from robots_guard.core import check
 from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
-from robots_guard.core.component import Component
+from robots_guard.core.component import PAYING
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.overrides import parse
 from robots_guard.core.page_dialects import PAGE_DIALECTS
@@ -127,7 +127,7 @@ def _replay_response(judgement: Judgement, record: SignalsRecord, today: float |
         terms,
         _seconds(record.at),
         is_incomplete=record.incomplete,
-        client_pays=record.component == Component.PROXY,
+        client_pays=record.component in PAYING,
         can_use_links_only=record.follow_only,
     )
     if judgement.settings.get("report_only") == "True":

@@ -1,0 +1,117 @@
+"""The guard of a program that runs asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from robots_guard.client.factory import open_gate
+from robots_guard.client.gate import Gate, Passage
+from robots_guard.client.permission import PendingPermission, Permission
+from robots_guard.client.url import question_of
+from robots_guard.core.component import Component
+from robots_guard.core.verdict import Verdict
+from robots_guard.errors import NotGoverned
+
+
+def open(agent: str | None = None, *, config: str | None = None, **settings: Any) -> AsyncGuard:  # noqa: A001  called as robots_guard.open
+    """Open a guard for a program that runs asyncio.
+
+    `agent` is the crawler's product token. `config` names a configuration file to read instead of
+    those that are found, and `settings` are settings by name, which win over the configuration
+    (docs/settings.md). Raises SettingsError.
+
+        async with robots_guard.open("mybot") as guard:
+            if await guard.can_fetch(url):
+                ...
+    """
+    return AsyncGuard(open_gate(Component.PYTHON, agent, config, settings))
+
+
+class AsyncGuard:
+    """Answers for one program whether URLs may be requested. `open` makes it; it is closed at the
+    end of its `async with` block, or by `aclose`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        # for a program that ends without closing it
+        self._finalizer = weakref.finalize(self, gate.close_guard)
+
+    def can_fetch(self, url: str, *, method: str = "GET") -> PendingPermission:
+        """Return, when awaited, whether a URL may be requested now.
+
+        The site's robots.txt is fetched if necessary; that takes at most `decision_timeout`
+        seconds. No turn is taken: for the request itself, `turn` asks and waits.
+        """
+        return PendingPermission(answer(self.gate, url, method))
+
+    async def admit(self, url: str, *, method: str = "GET") -> Passage:
+        """Admit a request that is sent at once: wait for the origin's turn, for at most `hold_max`
+        seconds.
+
+        Raises RequestDisallowed, RequestDeferred, or NotGoverned for a URL without a robots.txt.
+        """
+        return await admit(self.gate, url, method)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, url: str, *, method: str = "GET") -> AsyncIterator[Passage]:
+        """Admit a request, which is sent in the block, and count its response from the block's end.
+
+        Raises as `admit` does.
+
+            async with guard.turn(url) as passage:
+                response = await fetch(url)
+                await passage.respond(response.status, response.headers.get("Retry-After", ""))
+        """
+        passage = await self.admit(url, method=method)
+        await passage.use()
+        try:
+            yield passage
+        finally:
+            await passage.end()
+
+    async def aclose(self) -> None:
+        """Close the guard. Requests that wait for their turn end with ClosedGuard."""
+        self._finalizer.detach()
+        await self.gate.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the guard."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the guard."""
+        await self.aclose()
+
+    def __enter__(self) -> NoReturn:
+        """Raise TypeError: this guard needs an event loop."""
+        raise TypeError("write `async with robots_guard.open(...)`, or use robots_guard.open_sync")
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: `__enter__` has raised."""
+
+
+async def answer(gate: Gate, url: str, method: str) -> Permission:
+    """Return the permission for a URL."""
+    asked = question_of(url, gate.settings.agent, method)
+    if isinstance(asked, Verdict):
+        return Permission(url, asked)
+    decision = await gate.ask(*asked)
+    question = decision.question
+    return Permission(f"{question.origin}{question.target}", decision.verdict, decision)
+
+
+async def admit(gate: Gate, url: str, method: str) -> Passage:
+    """Admit the request for a URL. Raises RequestRefused or NotGoverned."""
+    asked = question_of(url, gate.settings.agent, method)
+    if isinstance(asked, Verdict):
+        raise NotGoverned(asked.detail)
+    return await gate.admit(*asked)

@@ -1,0 +1,219 @@
+"""The gate: admits the requests of one client library or program.
+
+    ask      the decision on a request, without a turn
+    admit    the permission to send a request at once: judged, and with the origin's turn if it
+             needs one. A deferral is waited for, for at most `hold_max` seconds
+    Passage  one admitted request, from its permission to its response
+
+Invariant: each attempt to write a request has a PASS of its own that is due when the first byte is
+written. A passage that is used a second time is admitted again, and a turn that has grown old is
+moved to now, or replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.errors import ClosedGuard
+from robots_guard.gateway.deferrals import DeferralMemory
+from robots_guard.gateway.errors import RequestDeferred, ResponseRefused, refusal_of
+from robots_guard.guard.guard import Guard
+from robots_guard.ports import Clocks
+from robots_guard.rep.html.page import Page
+from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.settings import Settings
+
+T = TypeVar("T")
+
+SHORTEST_WAIT = 0.05  # seconds between two questions about the same request
+CLOSED = "the guard is closed: open another one"
+
+
+class Passage:
+    """An admitted request, from its permission to its response.
+
+    `use` is awaited immediately before the first byte is written, and again before each further
+    attempt; `respond` when the response has begun.
+    """
+
+    def __init__(self, gate: Gate, question: Question, decision: Decision) -> None:
+        self._gate = gate
+        self._question = question
+        self._is_used = False
+        self._has_response = False
+        self.decision = decision
+
+    async def use(self) -> None:
+        """Count the turn from now. Raises RequestRefused if the request may not be sent."""
+        if self._is_used:
+            self.decision = await self._gate.take(self._question)
+        self._is_used = True
+        self.decision = await self._gate.use(self.decision)
+
+    async def respond(self, status: int, retry_after: str = "") -> None:
+        """Note that the response has begun: the site's delay counts from here. With a 429 or 503,
+        `retry_after` (the field of that name) pauses the origin."""
+        self._has_response = True
+        head = ResponseHead(status=status, headers=[("retry-after", retry_after)])
+        await self._gate.note_response(self.decision, head)
+
+    async def end(self) -> None:
+        """Note that the request has ended, if `respond` has not noted its response."""
+        if not self._has_response:
+            await self.respond(0)
+
+    async def judge_response(self, head: ResponseHead) -> None:
+        """Note that the response has begun, and judge what the site states in its fields. Raises
+        ResponseRefused if that denies a declared purpose."""
+        await self._gate.note_response(self.decision, head)
+        self._gate.judge_response(self.decision, head)
+
+
+class Gate:
+    """Admits requests by one guard, which `close` closes, too."""
+
+    def __init__(self, guard: Guard, settings: Settings, clocks: Clocks) -> None:
+        self.settings = settings
+        self._guard = guard
+        self._clocks = clocks
+        self._deferrals = DeferralMemory(clocks.monotonic)
+        self._is_off = settings.signals == "off" and not settings.overrides
+        self._is_closed = False
+        self._held: set[asyncio.Task[Any]] = set()
+
+    async def ask(self, question: Question, verdict: Verdict | None = None) -> Decision:
+        """Return the decision on a request. With `verdict`, the caller has refused it already, and
+        that is recorded. Raises ClosedGuard."""
+        self._check_open()
+        question = self._deferrals.link(question)
+        if verdict is not None:
+            return self._guard.decide(question, verdict)
+        decision = self._guard.peek(question)
+        if decision is None:
+            decision = await self._hold(self._guard.check(question))
+        self._deferrals.remember(decision)
+        return decision
+
+    async def admit(self, question: Question, verdict: Verdict | None = None) -> Passage:
+        """Admit a request. Raises RequestDisallowed, RequestDeferred or ClosedGuard."""
+        return Passage(self, question, await self.take(question, verdict))
+
+    async def take(self, question: Question, verdict: Verdict | None = None) -> Decision:
+        """Return the decision by which a request may be sent at once. Raises as `admit` does."""
+        deadline = self._clocks.monotonic() + self.settings.hold_max
+        while True:
+            decision = await self.ask(question, verdict)
+            try:
+                return await self._take_turn(decision, deadline)
+            except RequestDeferred as refusal:
+                wait = max(SHORTEST_WAIT, refusal.retry_after)
+                if self._clocks.monotonic() + wait > deadline:
+                    raise
+            await self._hold(asyncio.sleep(wait))
+
+    async def use(self, decision: Decision) -> Decision:
+        """Return the decision of a request whose first byte is written next. Raises RequestRefused
+        or ClosedGuard."""
+        self._check_open()
+        decision = self._guard.mark_sent(self._guard.recheck_pause(decision))
+        if decision.is_due:
+            return decision
+        deadline = self._clocks.monotonic() + self.settings.hold_max
+        return self._guard.mark_sent(await self._take_turn(decision, deadline))
+
+    async def note_response(self, decision: Decision, head: ResponseHead) -> None:
+        """Count the turn of a request from the start of its response, and apply a Retry-After."""
+        fields = {name.lower(): value for name, value in reversed(head.headers)}
+        if seconds := asked_to_wait(head.status, fields, self._clocks.now()):
+            await self._guard.note_pause(decision.question.origin, seconds)
+        await self._guard.mark_response_started(decision)
+
+    def judge_response(self, decision: Decision, head: ResponseHead) -> None:
+        """Judge a response by its fields. Raises ResponseRefused.
+
+        Its page is not read. If the page could deny a declared purpose, the record says that the
+        response was judged incompletely.
+        """
+        if self._is_off:
+            return
+        responses = self._guard.responses
+        page = None
+        if responses.needs_page(decision.question, head):
+            page = Page(is_incomplete=True)
+        elif not self.settings.enforces_signals and not _has_signals(head):
+            return
+        verdict = responses.judge(
+            decision.question, head, page, policy=decision.policy, client_pays=True
+        )
+        if verdict is None:
+            return
+        judged = responses.record(decision.question, head, verdict, decision.id)
+        if judged.verdict.action is not Action.PASS:
+            raise ResponseRefused(judged)
+
+    def refuse_unjudged(self, question: Question, why: str) -> Decision:
+        """Record that a request was stopped at the write, because it is not the judged one."""
+        verdict = Verdict(action=Action.DROP, reason=Reason.NOT_JUDGED, detail=why)
+        return self._guard.decide(question, verdict)
+
+    def end_waits(self) -> None:
+        """Admit nothing more. Requests that are held end with ClosedGuard."""
+        self._is_closed = True
+        for task in self._held:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Close the guard. Calls after the first do nothing."""
+        if not self._is_closed:
+            self.end_waits()
+            await self._guard.drain()
+            self._guard.close()
+
+    def close_guard(self) -> None:
+        """Close the guard of a program that ends without `close`: nothing is waited for."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._guard.close()
+
+    async def _take_turn(self, decision: Decision, deadline: float) -> Decision:
+        """Take the origin's turn, if the request needs one. Raises RequestRefused."""
+        if decision.verdict.action is Action.PASS and not decision.is_due:
+            patience = max(0.0, deadline - self._clocks.monotonic())
+            decision = await self._hold(self._guard.turn(decision, patience))
+            self._deferrals.remember(decision)
+        if decision.verdict.action is Action.PASS:
+            return decision
+        raise refusal_of(decision)
+
+    async def _hold(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for work that may take long. Raises ClosedGuard if the guard is closed meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._held.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_closed and not _is_cancelling():
+                raise ClosedGuard(CLOSED) from None
+            raise
+        finally:
+            self._held.discard(task)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedGuard(CLOSED)
+
+
+def _is_cancelling() -> bool:
+    """Whether the current task itself is to be cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _has_signals(head: ResponseHead) -> bool:
+    return any(name.strip().lower() in FIELDS for name, _ in head.headers)
