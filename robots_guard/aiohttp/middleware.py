@@ -1,0 +1,139 @@
+"""The middleware: it judges each request before a connection is made for it, and again when its first
+byte is about to be written.
+
+aiohttp gives each hop of a redirect, and each repetition of a failed request, to its middlewares, so
+that each is judged. A middleware behind this one may change a request, or send it several times:
+therefore `send`, by which aiohttp writes a request to a connection, is replaced in the judged
+request. What is then written is judged there, if it is not the same.
+
+The guard fetches robots.txt by a client of its own, never by the session.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp.connector import Connection
+
+from robots_guard.aiohttp.errors import as_client_errors
+from robots_guard.aiohttp.outgoing import end_after_response, frame, response_head, wire_of
+from robots_guard.client.async_guard import AsyncGuard
+from robots_guard.client.factory import open_gate
+from robots_guard.client.gate import Gate, Passage
+from robots_guard.core.component import Component
+from robots_guard.gateway.errors import RequestDisallowed
+from robots_guard.gateway.wire import Wire
+
+MAX_ROUNDS = 6  # of judging a request that is changed meanwhile
+
+
+def middleware(
+    agent: str | None = None,
+    *,
+    guard: AsyncGuard | None = None,
+    config: str | None = None,
+    **settings: Any,
+) -> GuardMiddleware:
+    """Make a client middleware with a guard of its own, which its `async with` block or `aclose`
+    closes; or with an open `guard`, which its caller closes.
+
+    The settings are those of `robots_guard.open`. Raises SettingsError.
+    """
+    if guard is None:
+        opened = AsyncGuard(open_gate(Component.AIOHTTP, agent, config, settings))
+        return GuardMiddleware(opened, is_own=True)
+    if agent is not None or config is not None or settings:
+        raise TypeError("a middleware has either a guard or settings: leave out one of them")
+    return GuardMiddleware(guard, is_own=False)
+
+
+class GuardMiddleware:
+    """A client middleware of aiohttp. Requests raise AiohttpDisallowed, AiohttpDeferred and
+    AiohttpResponseRefused, which are `aiohttp.ClientError`."""
+
+    def __init__(self, guard: AsyncGuard, *, is_own: bool) -> None:
+        self._guard = guard
+        self._is_own = is_own
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request if it may be made."""
+        with as_client_errors():
+            judged = JudgedSend(self._guard.gate, request)
+            await judged.admit()
+            response = await handler(request)
+            try:
+                await judged.receive(response)
+            except BaseException:
+                response.close()
+                raise
+        return response
+
+    async def aclose(self) -> None:
+        """Close the guard, if it is the middleware's own."""
+        if self._is_own:
+            await self._guard.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Return the middleware."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the guard, if it is the middleware's own."""
+        await self.aclose()
+
+
+class JudgedSend:
+    """The `send` of one request, which writes only what was judged."""
+
+    def __init__(self, gate: Gate, request: aiohttp.ClientRequest) -> None:
+        self._gate = gate
+        self._request = request
+        self._send = request.send
+        self._wire: Wire | None = None
+        self._passage: Passage | None = None
+        self._has_sent = False
+        request.send = self._write  # type: ignore[method-assign,assignment]
+
+    async def admit(self) -> Passage:
+        """Judge the request as it is now, and wait for its turn. Raises RequestRefused."""
+        wire = wire_of(self._request)
+        question, verdict = wire.question(self._gate.settings.agent)
+        self._wire = None
+        self._passage = await self._gate.admit(question, verdict)
+        self._wire = wire
+        return self._passage
+
+    async def receive(self, response: aiohttp.ClientResponse) -> None:
+        """Judge the response. Raises ResponseRefused."""
+        assert self._passage is not None
+        await self._passage.judge_response(response_head(response))
+
+    async def _write(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Write the request to a connection."""
+        with as_client_errors():
+            passage = await self._use()
+        if frame(self._request, passage.decision.question.origin.authority):
+            end_after_response(connection)
+        return await self._send(connection)
+
+    async def _use(self) -> Passage:
+        """Return the passage of the request as it is now, with its turn. Raises RequestRefused."""
+        for _ in range(MAX_ROUNDS):
+            passage = self._passage
+            if passage is None or self._wire != wire_of(self._request):
+                passage = await self.admit()
+            await passage.use()
+            if self._wire == wire_of(self._request):
+                return passage
+        question, _ = wire_of(self._request).question(self._gate.settings.agent)
+        why = "other middlewares kept changing the request"
+        raise RequestDisallowed(self._gate.refuse_unjudged(question, why))

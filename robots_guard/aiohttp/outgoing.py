@@ -1,0 +1,106 @@
+"""Outgoing: a request of aiohttp as it will be written, and the framing of its body.
+
+After a body the connection is not used again, because a server that does not read bodies takes them
+for its next request.
+"""
+
+from __future__ import annotations
+
+import aiohttp
+from aiohttp import hdrs
+from aiohttp.connector import Connection
+from multidict import CIMultiDict
+
+from robots_guard.core.response import ResponseHead
+from robots_guard.gateway.wire import Wire
+
+_SCHEMES = {"ws": "http", "wss": "https"}  # a WebSocket is opened by a request of HTTP
+_FRAMING = frozenset(("content-length", "transfer-encoding"))
+_HTTP_1_0 = (1, 0)
+
+
+def wire_of(request: aiohttp.ClientRequest) -> Wire:
+    """Read a request as it will be written now."""
+    url = request.url
+    scheme = _SCHEMES.get(url.scheme, url.scheme)
+    target = url.raw_path_qs
+    if request.method == hdrs.METH_CONNECT:
+        target = url.authority  # refused: it has no path
+    fields = tuple(
+        (_encoded(name), _encoded(value))
+        for name, value in request.headers.items()
+        if _plain(name) not in _FRAMING
+    )
+    return Wire.read(
+        fields,
+        method=_encoded(request.method),
+        scheme=_encoded(scheme),
+        host=url.raw_host or "",
+        port=url.port or 0,
+        target=_encoded(target),
+        version=f"HTTP/{request.version.major}.{request.version.minor}".encode(),
+        authority=b"",
+        sni=request.server_hostname,
+        addressed=False,
+        client="",
+    )
+
+
+def frame(request: aiohttp.ClientRequest, authority: str) -> bool:
+    """Produce the Host field and the framing of a request (RFC 9112 section 6); return whether it
+    has a body.
+
+    The fields of its caller are replaced: aiohttp would write them unchanged beside a body that is
+    framed otherwise. CGI and WSGI take Content_Length for Content-Length.
+    """
+    length = _body_length(request)
+    kept = [(name, value) for name, value in request.headers.items() if not _is_produced(name)]
+    headers = CIMultiDict([("Host", authority), *kept])
+    request.chunked = None
+    if length is None:
+        request.chunked = True
+        request.version = aiohttp.HttpVersion11  # HTTP/1.0 has no chunked coding
+        headers[hdrs.TRANSFER_ENCODING] = "chunked"
+    elif length or request.method not in request.GET_METHODS:
+        headers[hdrs.CONTENT_LENGTH] = str(length)
+    if length != 0:
+        headers[hdrs.CONNECTION] = "close"
+    request.headers = headers
+    return length != 0
+
+
+def end_after_response(connection: Connection) -> None:
+    """Do not use a connection again after its response."""
+    if connection.protocol is not None:
+        connection.protocol.force_close()
+
+
+def response_head(response: aiohttp.ClientResponse) -> ResponseHead:
+    """Return the status and the fields of a response."""
+    fields = [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers
+    ]
+    return ResponseHead(status=response.status, headers=fields, method=response.method)
+
+
+def _body_length(request: aiohttp.ClientRequest) -> int | None:
+    """The length of the body in bytes; None if it is not known before it has been sent."""
+    body = request.body
+    if not body:
+        return 0
+    if request.compress:
+        return None
+    return body.size
+
+
+def _is_produced(name: str) -> bool:
+    plain = _plain(name)
+    return plain in _FRAMING or plain == "host"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,27 @@
+"""The httpx integration: transports that judge every request, each hop of a redirect included.
+
+    client = httpx.Client(transport=robots_guard.httpx.Transport("mybot"))
+    client = httpx.AsyncClient(transport=robots_guard.httpx.AsyncTransport("mybot"))
+
+docs/python.md is the user documentation.
+"""
+
+from __future__ import annotations
+
+from robots_guard.errors import MissingExtra
+
+try:
+    import httpx  # noqa: F401  (imported here, so that its absence is reported in one sentence)
+except ImportError as error:
+    raise MissingExtra("httpx", "the transport for httpx") from error
+
+from robots_guard.httpx.errors import HttpxDeferred, HttpxDisallowed, HttpxResponseRefused
+from robots_guard.httpx.transport import AsyncTransport, Transport
+
+__all__ = [
+    "AsyncTransport",
+    "HttpxDeferred",
+    "HttpxDisallowed",
+    "HttpxResponseRefused",
+    "Transport",
+]

@@ -1,0 +1,214 @@
+"""Outgoing: a request of httpx as it will be written, and in the form in which it is written.
+
+The target is the one that httpcore writes: the URL's, or the extension `target`. The request that is
+handed on is a copy: Host, target and the framing of its body are produced from what was judged. After
+a body an HTTP/1 connection is not used again, because a server that does not read bodies takes them
+for its next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.gateway.wire import Fields, Wire
+from robots_guard.origin import Origin
+
+SCHEMES = {b"ws": b"http", b"wss": b"https"}  # a WebSocket is opened by a request of HTTP
+_PRODUCED = frozenset((b"host", b"content-length", b"transfer-encoding"))
+_EXPECTS_LENGTH = ("POST", "PUT", "PATCH")  # RFC 9110 section 8.6
+
+
+class JudgedCall:
+    """A request as it was read for its verdict.
+
+    `writes_target`: the wrapped transport is httpx's own, which writes the extension `target`.
+    Another one may not know it, so it does not get it, and the URL's target counts.
+    """
+
+    def __init__(self, request: httpx.Request, agent: str, *, writes_target: bool) -> None:
+        self._request = request
+        self._target = _target(request, writes_target=writes_target)
+        self._wire = _wire(request, self._target)
+        self.question: Question
+        self.verdict: Verdict | None
+        self.question, self.verdict = self._wire.question(agent)
+        if self.verdict is None:
+            self.verdict = _objection_to_length(request)
+
+    def outgoing(self, trace: Any) -> httpx.Request:
+        """Return the request to hand on. `trace` replaces its extension of that name."""
+        request = self._request
+        length = _body_length(request)
+        return httpx.Request(
+            request.method,
+            request.url,
+            headers=_fields(request, self.question.origin, length),
+            stream=_counted(request.stream, length),
+            extensions={**request.extensions, "target": self._target, "trace": trace},
+        )
+
+    def difference(self, written: Any) -> str | None:
+        """Why a request that httpcore writes next is not this one; None if it is."""
+        target: bytes = written.url.target
+        if target != self._target and target != self._absolute_target():
+            return "the target differs from the judged one"
+        hosts = [value for name, value in written.headers if name.lower() == b"host"]
+        if hosts != [self._authority]:
+            return "the Host field differs from the judged one"
+        if written.method != self._request.method.encode("latin-1"):
+            return "the method differs from the judged one"
+        return None
+
+    @property
+    def _authority(self) -> bytes:
+        return self.question.origin.authority.encode()
+
+    def _absolute_target(self) -> bytes:
+        """The target as httpcore writes it for a proxy (RFC 9112 section 3.2.2)."""
+        url = self._request.url
+        port = b"" if url.port is None else b":%d" % url.port
+        return b"%b://%b%b%b" % (url.raw_scheme, _bracketed(url.raw_host), port, self._target)
+
+
+def response_head(request: httpx.Request, response: httpx.Response) -> ResponseHead:
+    """Return the status and the fields of a response."""
+    fields = [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw
+    ]
+    return ResponseHead(status=response.status_code, headers=fields, method=request.method)
+
+
+def _target(request: httpx.Request, *, writes_target: bool) -> bytes:
+    given = request.extensions.get("target") if writes_target else None
+    if given is None:
+        return request.url.raw_path
+    if isinstance(given, str):
+        return given.encode("ascii", "backslashreplace")
+    return bytes(given)
+
+
+def _wire(request: httpx.Request, target: bytes) -> Wire:
+    url = request.url
+    sni = request.extensions.get("sni_hostname")
+    if isinstance(sni, bytes):
+        sni = sni.decode("ascii", "backslashreplace")
+    scheme = SCHEMES.get(url.raw_scheme, url.raw_scheme)
+    fields: Fields = tuple(request.headers.raw)
+    host = url.raw_host.decode("ascii", "backslashreplace")
+    return Wire.read(
+        fields,
+        method=request.method.encode("latin-1", "backslashreplace"),
+        scheme=scheme,
+        host=host,
+        port=url.port or (443 if scheme == b"https" else 80),
+        target=target,
+        version=b"HTTP/1.1",  # httpx's Host field becomes the :authority of HTTP/2
+        authority=b"",
+        sni=sni,
+        addressed=False,
+        client="",
+    )
+
+
+def _bracketed(host: bytes) -> bytes:
+    return b"[%b]" % host if b":" in host else host
+
+
+# -- the framing of the body (RFC 9112 section 6) ---------------------------------------------------
+
+
+def _values(request: httpx.Request, sought: bytes) -> list[bytes]:
+    return [value for name, value in request.headers.raw if name.lower() == sought]
+
+
+def _objection_to_length(request: httpx.Request) -> Verdict | None:
+    """The refusal of a length that readers could understand differently."""
+    lengths = _values(request, b"content-length")
+    if not lengths or (len(lengths) == 1 and lengths[0].isdigit()):
+        return None
+    detail = "the Content-Length is not one number"
+    return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
+
+
+def _body_length(request: httpx.Request) -> int | None:
+    """The length of the body in bytes; None if it is not known before it has been sent."""
+    if isinstance(request.stream, httpx.ByteStream):
+        return sum(len(part) for part in request.stream)
+    lengths = _values(request, b"content-length")
+    if not lengths or _values(request, b"transfer-encoding"):
+        return None
+    return int(lengths[0])
+
+
+def _fields(request: httpx.Request, origin: Origin, length: int | None) -> httpx.Headers:
+    """The fields that are written. CGI and WSGI take Content_Length for Content-Length."""
+    kept = [
+        field
+        for field in request.headers.raw
+        if field[0].lower().replace(b"_", b"-") not in _PRODUCED
+    ]
+    if length != 0:
+        kept = [field for field in kept if field[0].lower() not in (b"connection", b"upgrade")]
+        kept.append((b"Connection", b"close"))
+    if length is None:
+        kept.append((b"Transfer-Encoding", b"chunked"))
+    elif length or request.method in _EXPECTS_LENGTH or _values(request, b"content-length"):
+        kept.append((b"Content-Length", b"%d" % length))
+    return httpx.Headers([(b"Host", origin.authority.encode()), *kept])
+
+
+def _counted(stream: Any, length: int | None) -> Any:
+    if length is None or isinstance(stream, httpx.ByteStream):
+        return stream
+    return CountedBody(stream, length)
+
+
+class CountedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body of exactly `length` bytes. A longer or shorter one raises LocalProtocolError before a
+    byte too many is sent: HTTP/2 would frame it, and a server that forwards the request over HTTP/1
+    would rely on the length."""
+
+    def __init__(self, stream: Any, length: int) -> None:
+        self._stream = stream
+        self._length = length
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the parts of the body."""
+        left = self._length
+        for part in self._stream:
+            left = _left_after(part, left)
+            yield part
+        _check_end(left)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the parts of the body."""
+        left = self._length
+        async for part in self._stream:
+            left = _left_after(part, left)
+            yield part
+        _check_end(left)
+
+    def close(self) -> None:
+        """Close the body."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._stream.aclose()
+
+
+def _left_after(part: bytes, left: int) -> int:
+    if len(part) > left:
+        raise httpx.LocalProtocolError("the body is longer than its Content-Length")
+    return left - len(part)
+
+
+def _check_end(left: int) -> None:
+    if left:
+        raise httpx.LocalProtocolError("the body is shorter than its Content-Length")

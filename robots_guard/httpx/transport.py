@@ -1,0 +1,168 @@
+"""The transports: they judge each request, and hand it to the transport that they wrap.
+
+httpx gives each hop of a redirect to its transport, so that each is judged. httpcore announces that
+it writes a request (the extension `trace`): there the request is compared with what was judged, and
+its turn is counted. With a wrapped transport that announces nothing, that happens before it is
+called.
+
+The guard fetches robots.txt by a client of its own, never by these transports.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import httpx
+
+from robots_guard.client.async_guard import AsyncGuard
+from robots_guard.client.factory import open_gate
+from robots_guard.client.gate import Gate, Passage
+from robots_guard.client.sync_guard import SyncGuard
+from robots_guard.core.component import Component
+from robots_guard.gateway.errors import RequestDisallowed
+from robots_guard.httpx.errors import as_transport_errors
+from robots_guard.httpx.outgoing import JudgedCall, response_head
+
+_WRITES = ("http11.send_request_headers.started", "http2.send_request_headers.started")
+
+
+class Transport(httpx.BaseTransport):
+    """A transport for `httpx.Client`. It may be used from any thread.
+
+    `wrapped` sends what is permitted: by default an `httpx.HTTPTransport()`. The settings are those of
+    `robots_guard.open_sync`. Or give it an open `guard`, which its caller closes.
+
+    Requests raise HttpxDisallowed, HttpxDeferred and HttpxResponseRefused, which are
+    `httpx.TransportError`.
+    """
+
+    def __init__(
+        self,
+        agent: str | None = None,
+        *,
+        wrapped: httpx.BaseTransport | None = None,
+        guard: SyncGuard | None = None,
+        config: str | None = None,
+        **settings: Any,
+    ) -> None:
+        _check_arguments(guard, agent, config, settings)
+        self._is_own = guard is None
+        self._guard = guard or SyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self._wrapped = wrapped or httpx.HTTPTransport()
+        self._announces = isinstance(self._wrapped, httpx.HTTPTransport)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request if it may be made. Raises the errors that the class names."""
+        run, gate = self._guard.run, self._guard.gate
+        judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
+        with as_transport_errors():
+            passage = run(partial(gate.admit, judged.question, judged.verdict))
+            if not self._announces:
+                run(passage.use)
+            response = self._wrapped.handle_request(
+                judged.outgoing(partial(self._trace, request, judged, passage))
+            )
+            try:
+                run(partial(passage.judge_response, response_head(request, response)))
+            except BaseException:
+                response.close()
+                raise
+        return response
+
+    def _trace(
+        self, request: httpx.Request, judged: JudgedCall, passage: Passage, event: str, info: Any
+    ) -> None:
+        """Receive what httpcore announces."""
+        trace = request.extensions.get("trace")
+        if trace is not None:
+            trace(event, info)
+        if self._announces and _is_written(event, info):
+            with as_transport_errors():
+                _check_written(judged, self._guard.gate, info["request"])
+                self._guard.run(passage.use)
+
+    def close(self) -> None:
+        """Close the wrapped transport, and the guard if it is the transport's own."""
+        try:
+            self._wrapped.close()
+        finally:
+            if self._is_own:
+                self._guard.close()
+
+
+class AsyncTransport(httpx.AsyncBaseTransport):
+    """A transport for `httpx.AsyncClient` in a program that runs asyncio; see `Transport`. The
+    settings are those of `robots_guard.open`."""
+
+    def __init__(
+        self,
+        agent: str | None = None,
+        *,
+        wrapped: httpx.AsyncBaseTransport | None = None,
+        guard: AsyncGuard | None = None,
+        config: str | None = None,
+        **settings: Any,
+    ) -> None:
+        _check_arguments(guard, agent, config, settings)
+        self._is_own = guard is None
+        self._guard = guard or AsyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self._wrapped = wrapped or httpx.AsyncHTTPTransport()
+        self._announces = isinstance(self._wrapped, httpx.AsyncHTTPTransport)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request if it may be made. Raises the errors that `Transport` names."""
+        gate = self._guard.gate
+        judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
+        with as_transport_errors():
+            passage = await gate.admit(judged.question, judged.verdict)
+            if not self._announces:
+                await passage.use()
+            response = await self._wrapped.handle_async_request(
+                judged.outgoing(partial(self._trace, request, judged, passage))
+            )
+            try:
+                await passage.judge_response(response_head(request, response))
+            except BaseException:
+                await response.aclose()
+                raise
+        return response
+
+    async def _trace(
+        self, request: httpx.Request, judged: JudgedCall, passage: Passage, event: str, info: Any
+    ) -> None:
+        """Receive what httpcore announces."""
+        trace = request.extensions.get("trace")
+        if trace is not None:
+            await trace(event, info)
+        if self._announces and _is_written(event, info):
+            with as_transport_errors():
+                _check_written(judged, self._guard.gate, info["request"])
+                await passage.use()
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, and the guard if it is the transport's own."""
+        try:
+            await self._wrapped.aclose()
+        finally:
+            if self._is_own:
+                await self._guard.aclose()
+
+
+def _check_arguments(
+    guard: object, agent: str | None, config: str | None, settings: dict[str, Any]
+) -> None:
+    if guard is not None and (agent is not None or config is not None or settings):
+        raise TypeError("a transport has either a guard or settings: leave out one of them")
+
+
+def _is_written(event: str, info: Any) -> bool:
+    """Whether httpcore writes the request next. A CONNECT to a proxy is not the request."""
+    return event in _WRITES and info["request"].method != b"CONNECT"
+
+
+def _check_written(judged: JudgedCall, gate: Gate, written: Any) -> None:
+    """Compare a request that httpcore writes next with the judged one. Raises RequestDisallowed."""
+    why = judged.difference(written)
+    if why is not None:
+        raise RequestDisallowed(gate.refuse_unjudged(judged.question, why))
