@@ -162,6 +162,11 @@ class Gate:
         verdict = Verdict(action=Action.DROP, reason=Reason.NOT_JUDGED, detail=why)
         return self._guard.decide(question, verdict)
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait, for a decision or for a turn."""
+        return len(self._held)
+
     def end_waits(self) -> None:
         """Admit nothing more. Requests that are held end with ClosedGuard."""
         self._is_closed = True

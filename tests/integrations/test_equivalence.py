@@ -1,10 +1,10 @@
-"""Equivalence: for the same robots.txt and the same request, both integrations give the same
+"""Equivalence: for the same robots.txt and the same request, all integrations give the same
 verdict.
 
-Every row of the table is requested through both integrations: by a Scrapy crawl in a separate
-process, and through a plain mitmdump with the guard's addon, by raw sockets, curl and wget, over
-HTTP and HTTPS. Each run has its own origins, so each integration fetches every robots.txt itself.
-The tests check what the origins received.
+Every row of the table is requested through each integration: by a Scrapy crawl in a separate
+process; through a plain mitmdump with the guard's addon, by raw sockets, curl and wget; and by httpx
+and aiohttp in this process; over HTTP and HTTPS. Each run has its own origins, so each integration
+fetches every robots.txt itself. The tests check what the origins received.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 import trustme
+from integrations.libraries import LIBRARIES
 from integrations.mitmproxy.process import Integration, mitmdump, upstream_ca
 from integrations.mitmproxy.wire import inside, plain
 from integrations.scrapy.crawl import crawl
 from integrations.table import PAGES, PASS, ROBOTS_TXT, ROWS, Row
+from support.audit_log import decisions
 from support.programs import program
 
 from robots_guard.testing import Loopback, RecordingOrigin
@@ -35,7 +37,7 @@ BRIEF = {
 }
 RUNS = [
     f"{client}-{scheme}"
-    for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget")
+    for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget", *LIBRARIES)
     for scheme in ("http", "https")
 ]
 
@@ -91,11 +93,20 @@ def _run(name: str, net: Loopback, certifier: trustme.CA, folder: Path) -> Run:
     if client == "scrapy":
         return Run(sites, _crawl(urls, folder))
     certifier.cert_pem.write_to_path(str(folder / "origins.pem"))
+    if client in LIBRARIES:
+        log = folder / "audit_log"
+        settings = BRIEF | {"store": "memory:", "audit_log": str(log)}
+        LIBRARIES[client](urls, settings, folder / "origins.pem")
+        return Run(sites, _by_url(decisions(log)))
+    return Run(sites, _ask_mitmdump(client.partition("+")[2], urls, folder))
+
+
+def _ask_mitmdump(client: str, urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     with mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF) as integration:
-        request = CLIENTS[client.partition("+")[2]]
+        request = CLIENTS[client]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda url: request(integration, url), urls))
-        return Run(sites, _by_url(integration.records()))
+        return _by_url(integration.records())
 
 
 def _rows(name: str) -> list[Row]:
