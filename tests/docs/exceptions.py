@@ -1,0 +1,93 @@
+"""What differs when a page is executed here, instead of on a reader's machine.
+
+`NOT_RUN` are commands that cannot run here, with the reason. `REPLACED` are commands that run in
+another form. `PREPARED` is what the reader of a page already has. Nothing else differs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from docs.page import File
+
+
+class NotRun(NamedTuple):
+    """A pattern of pages, a pattern of their commands, and why these cannot run here."""
+
+    page: str
+    command: str
+    reason: str
+
+
+class Replaced(NamedTuple):
+    """A pattern of pages, a pattern of what stands in their commands, and what runs instead."""
+
+    page: str
+    command: str
+    instead: str
+
+
+INDEX = "asks a package index; tests/test_readme.py checks that the extras exist"
+NOT_RUN = [
+    NotRun(".*", r"^pip install ", INDEX),
+    NotRun("(README|CONTRIBUTING).md", r"^(python3 -m venv )?\.venv\S*", INDEX),
+    NotRun("CONTRIBUTING.md", r"^PYTHONPATH=tests python -m integrations", "takes hours"),
+    NotRun("CONTRIBUTING.md", r"^python benchmarks/soak.py", "takes hours, and a disk of its own"),
+    NotRun("CONTRIBUTING.md", r"^python -m tests.simulation", "takes hours"),
+    NotRun(
+        "docs/proxy.md",
+        r"^iptables |--mode transparent",
+        "needs the rights to change the firewall; tests/integrations/mitmproxy/test_machines.py",
+    ),
+    NotRun(
+        "docs/proxy.md",
+        r"^chromium ",
+        "opens a window; tests/integrations/mitmproxy/test_browser.py uses these flags",
+    ),
+    NotRun("docs/audit.md", r"--tsa", "asks a time-stamping authority; tests/audit/extra"),
+    NotRun("docs/audit.md", r"--store sqlite:////var/lib", "is a store of the reader's"),
+    NotRun("docs/audit.md", r"\| your-own", "is a program of the reader's"),
+    NotRun("docs/console.md", r"--listen 192\.0\.2\.7", "is an address of the reader's"),
+]
+REPLACED = [
+    Replaced("README.md|docs/(audit|cli).md", r"\b4e2bd4cefa-2\b", "$id"),
+    Replaced(
+        "docs/audit.md",
+        r"\b5f2a9c1e\b",
+        "$(robots-guard audit hold list | grep -om1 '[0-9a-f]\\{8\\}')",
+    ),
+    Replaced("docs/audit.md", r"/etc/robots_guard/", "./"),
+]
+
+ROBOTS = "User-agent: *\nDisallow: /private/\n"
+#: A refusal in the audit log, whose id the page names in its commands.
+REFUSAL = [
+    "robots-guard check --agent mybot https://example.com/private/x",
+    "id=$(robots-guard why --json https://example.com/private/x |"
+    " grep -om1 '[0-9a-f]\\{10\\}-[0-9]*' | head -1); test $id",
+]
+#: A policy of a site that answers 503.
+UNREACHABLE = ["robots-guard policy refresh --agent mybot https://example.net"]
+PREPARED: dict[str, list[File | str]] = {
+    "README.md": [
+        *REFUSAL,
+        File(0, "robots.txt", ROBOTS),
+        File(0, "origins.txt", "https://example.com\nhttps://example.org\n"),
+        File(0, "questions.jsonl", '{"robots_txt": "", "url": "https://example.com/a"}\n'),
+    ],
+    "docs/audit.md": ["export ROBOTS_GUARD_AUDIT=evidence", *REFUSAL],
+    "docs/cli.md": [*REFUSAL, *UNREACHABLE, File(0, "crawl.txt", "https://example.com\n")],
+    "docs/console.md": [*REFUSAL],
+    "docs/lint.md": [File(0, "tdmrep.json", '[{"location": "/", "tdm-reservation": 1}]\n')],
+    "docs/redirects.md": [*REFUSAL],
+    "docs/signals.md": [File(0, "robots.txt", ROBOTS)],
+}
+
+
+def reason_not_to_run(page: str, text: str) -> str:
+    """Return why a command of a page cannot run here, or ''."""
+    for each in NOT_RUN:
+        if re.fullmatch(each.page, page) and re.search(each.command, text):
+            return each.reason
+    return ""
