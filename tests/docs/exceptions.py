@@ -50,6 +50,8 @@ NOT_RUN = [
     NotRun("docs/audit.md", r"\| your-own", "is a program of the reader's"),
     NotRun("docs/console.md", r"--listen 192\.0\.2\.7", "is an address of the reader's"),
 ]
+#: Debian's node-undici, where npm would put it.
+UNDICI = "export NODE_PATH=/usr/share/nodejs; mkdir node_modules && ln -s $NODE_PATH/undici node_modules/"
 REPLACED = [
     Replaced("README.md|docs/(audit|cli).md", r"\b4e2bd4cefa-2\b", "$id"),
     Replaced(
@@ -57,6 +59,7 @@ REPLACED = [
         r"\b5f2a9c1e\b",
         "$(robots-guard audit hold list | grep -om1 '[0-9a-f]\\{8\\}')",
     ),
+    Replaced("docs/start/node.md", r"npm install undici", UNDICI),
     Replaced("docs/audit.md", r"/etc/robots_guard/", "./"),
 ]
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from support.programs import program
 
 from docs.exceptions import NOT_RUN, PREPARED, REPLACED, reason_not_to_run
 from docs.page import Command, File, Step, commands, difference, steps
@@ -28,6 +29,8 @@ PAGES = [
 ]
 #: Pages of these folders have one proxy and one audit log.
 SHARED = ("docs/start",)
+#: Programs that are not Python's, as `tests/support/programs.py` knows them.
+OF_DEBIAN = {"chromium", "curl", "go", "java", "node", "redis-server", "wget"}
 #: Statuses of `robots-guard` that are answers: pass, drop, defer.
 ANSWERS = (0, 1, 3)
 
@@ -47,6 +50,7 @@ def test_commands_print_what_the_page_says(page, reader):
     wanted = executable(page, steps(ROOT / page))
     if not any(isinstance(step, Command) for step in wanted):
         return  # `exceptions.py` names them all
+    _find_programs(wanted)
     sent = [asdict(step) for step in wanted]
     folder = page.rpartition("/")[0]
 
@@ -78,6 +82,13 @@ def test_an_output_is_compared_without_what_changes():
     assert difference(said, "id b at 2027-01-01T00:00:00Z\nend z of 4 s\n")
     assert difference(["a"], "a\nb\n")
     assert difference(["a", "b"], "a\n")
+
+
+def _find_programs(wanted: list[Step]) -> None:
+    """Skip a page whose programs are missing here; in CI this is a failure."""
+    texts = [step.text for step in wanted if isinstance(step, Command)]
+    for name in sorted(OF_DEBIAN & {text.split()[0] for text in texts}):
+        program(name)
 
 
 def executable(page: str, all_steps: list[Step]) -> list[Step]:
