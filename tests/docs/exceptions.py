@@ -52,6 +52,11 @@ NOT_RUN = [
 ]
 #: Debian's node-undici, where npm would put it.
 UNDICI = "export NODE_PATH=/usr/share/nodejs; mkdir node_modules && ln -s $NODE_PATH/undici node_modules/"
+#: Debian's Chromium, where Playwright would put its own. Its sandbox does not start for root.
+BROWSER = (
+    "dir=$(playwright install --dry-run chromium | sed -n '/headless_shell/s/.*: *//p' | head -1)/"
+    "chrome-headless-shell-linux64; mkdir -p $dir; ln -s $(which chromium) $dir/chrome-headless-shell"
+)
 REPLACED = [
     Replaced("README.md|docs/(audit|cli).md", r"\b4e2bd4cefa-2\b", "$id"),
     Replaced(
@@ -59,6 +64,8 @@ REPLACED = [
         r"\b5f2a9c1e\b",
         "$(robots-guard audit hold list | grep -om1 '[0-9a-f]\\{8\\}')",
     ),
+    Replaced("docs/start/browser.md", r"^playwright install .*", BROWSER),
+    Replaced("docs/start/browser.md", r"^chromium ", "chromium --no-sandbox "),
     Replaced("docs/start/node.md", r"npm install undici", UNDICI),
     Replaced("docs/audit.md", r"/etc/robots_guard/", "./"),
 ]
