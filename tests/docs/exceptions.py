@@ -89,6 +89,7 @@ PREPARED: dict[str, list[File | str]] = {
     "docs/audit.md": ["export ROBOTS_GUARD_AUDIT=evidence", *REFUSAL],
     "docs/cli.md": [*REFUSAL, *UNREACHABLE, File(0, "crawl.txt", "https://example.com\n")],
     "docs/console.md": [*REFUSAL],
+    "docs/cookbook/intranet.md": ["cp $CORP_CA corp-ca.pem"],
     "docs/lint.md": [File(0, "tdmrep.json", '[{"location": "/", "tdm-reservation": 1}]\n')],
     "docs/redirects.md": [*REFUSAL],
     "docs/signals.md": [File(0, "robots.txt", ROBOTS)],

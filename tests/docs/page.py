@@ -1,7 +1,8 @@
 """Pages as lists of steps: files that the reader creates, and commands that the reader types.
 
 A command is a line that begins with ``$ `` in a block marked ``console``; the lines after it are
-what it prints. In a block whose first line begins with ``# ``, the commands are those of root.
+what it prints. In a block whose first line begins with ``# ``, the commands are those of root. A
+line ``^C`` ends the program that was started last.
 
 A file is a block with a name: ``title="NAME"`` behind the language, or a first line that is a
 comment with nothing but a name, such as ``# settings.py`` or ``// crawl.mjs``.
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+END = "^C"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[a-z]+.*)?$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _NAMED = re.compile(r"^(?:#|//) ([\w./-]+\.[a-z]+)$")
@@ -26,6 +28,7 @@ _CONTINUED = re.compile(r"(?:\\|\||&&)$")
 _PLACEHOLDERS = [
     (re.compile(r"\b[0-9a-f]{10}-\d+\b"), "ID"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "DIGEST"),
+    (re.compile(r"\b2\d{7}(?=-)"), "TIME"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?Z?"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?"), "TIME"),
     (re.compile(r"(?<=until=)\d{10}\b"), "TIME"),
@@ -107,7 +110,9 @@ def _commands_of(start: int, lines: list[str]) -> Iterator[Command]:
     prompt = ("$ ", "# ") if is_root else ("$ ",)
     texts: list[tuple[int, list[str], list[str], bool]] = []
     for number, line in enumerate(lines, start):
-        if line.startswith(prompt):
+        if line == END:
+            texts.append((number, [END], [], False))
+        elif line.startswith(prompt):
             texts.append((number, [line[2:]], [], line.startswith("# ")))
         elif _CONTINUED.search(texts[-1][1][-1]) and not texts[-1][2]:
             texts[-1][1].append(line)

@@ -34,7 +34,7 @@ import certifi
 import trustme
 from support.preloaded import Preloaded
 
-from docs.page import difference
+from docs.page import END, difference
 from docs.sites import SITES, Sites, hosts, trust
 from robots_guard.testing import Loopback
 
@@ -63,11 +63,12 @@ _DEFAULTS = {
 
 def main(folder: Path) -> None:
     """Set the namespace up, then execute pages until standard input ends."""
-    authority = trustme.CA()
+    authority, private = trustme.CA(), trustme.CA()
     _connect(folder)
     _trust(authority, folder)
+    private.cert_pem.write_to_path(str(folder / "corp-ca.pem"))
     with Loopback() as net:
-        reader = Reader(folder, Sites(net, authority, SITES))
+        reader = Reader(folder, Sites(net, authority, private, SITES))
         print("ready", flush=True)
         for line in sys.stdin:
             print(json.dumps(reader.follow(**json.loads(line))), flush=True)
@@ -148,7 +149,10 @@ class Reader:
         text = step["text"]
         ready = next((ready for kind, ready in STAYING if kind.match(text)), None)
         began = time.monotonic()
-        if ready is None:
+        if text == END:
+            self._running.popitem()[1].end()
+            status, printed = 0, ""
+        elif ready is None:
             status, printed = shell.run(text)
         else:
             status, printed = self._stay(text, ready, step["output"], place, environment)
@@ -171,7 +175,7 @@ class Reader:
         if earlier and earlier.is_same(text, environment):
             return earlier.wait(ready, output)
         if earlier:
-            earlier.end()
+            self._running.pop(address).end()
         self._running[address] = Staying(text, place, environment)
         return self._running[address].wait(ready, output)
 
@@ -185,6 +189,7 @@ class Reader:
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
             "GOCACHE": self._go_cache,
+            "CORP_CA": str(self._folder / "corp-ca.pem"),  # of the sites in a private network
         }
 
     def end(self) -> None:
