@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
+import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
+from robots_guard.cli.main import commands
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
+]
+EXTRAS = set(
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+)
+#: What ends a command in a shell's line.
+SHELL = {"|", ">", ">>", "&&", "&", "2>"}
+#: The end of a line that the next one continues.
+CONTINUED = re.compile(r"\\\n\s*")
 TYPED = [
     (page, line)
     for page in PAGES
     for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
-    for line in re.findall(r"^\$ (robots-guard .*)$", block, re.MULTILINE)
+    for line in re.findall(r"^\$ (robots-guard .*)$", CONTINUED.sub("", block), re.MULTILINE)
 ]
-
-
-GROUPS = (["audit", "hold"], ["audit", "keys"], ["audit"], ["config"], ["policy"])
-
-
-def _help(words: list[str]) -> str:
-    command = [sys.executable, "-m", "robots_guard.cli", *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(("page", "line"), TYPED, ids=lambda value: str(value)[-60:])
 def test_every_command_shown_exists_with_its_options(page, line):
     pytest.importorskip("mitmproxy") if " proxy" in line else None
     words = shlex.split(line, comments=True)[1:]
-    groups = next((deep for deep in GROUPS if words[: len(deep)] == deep), [])
-    commands = words[: len(groups) + 1]
-    shown = _help(commands)
+    end = next((index for index, word in enumerate(words) if word in SHELL), len(words))
+    command, arguments = command_of(words[:end])
 
-    for option in (word.partition("=")[0] for word in words if word.startswith("-")):
-        assert option in shown, f"{page.name}: {option}"
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    given = {word.partition("=")[0] for word in arguments if re.match("--?[a-z]", word)}
+    assert given - {"--help"} <= options, page.name
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """Return the command that a command line names, and the words behind its name."""
+    command: click.Command = commands
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            break
+        command, words = found, words[1:]
+    assert command is not commands, words
+    return command, words
 
 
 def test_the_readme_shows_its_two_commands_and_the_four_uses():
@@ -49,6 +63,13 @@ def test_the_readme_shows_its_two_commands_and_the_four_uses():
     assert ".venv/bin/tox" in text
     for use in ("## Scrapy", "## Any crawler", "## Audit", "## Ask it", "## What it does not do"):
         assert use in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_extras_that_a_page_installs_exist(page):
+    named = re.findall(r"robots_guard\[([\w,]+)\]", page.read_text())
+
+    assert {extra for names in named for extra in names.split(",")} <= EXTRAS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

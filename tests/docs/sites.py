@@ -37,8 +37,6 @@ class Site(NamedTuple):
     pages: Mapping[str, Reply] = MISSING
 
 
-
-
 def _seen(request: Received) -> Reply:
     """Return a robots.txt that says which secrets came with the request for it."""
     secrets = [name for name in ("cookie", "authorization") if name in request.headers]
