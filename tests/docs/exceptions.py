@@ -45,6 +45,7 @@ NOT_RUN = [
         r"^chromium ",
         "opens a window; tests/integrations/mitmproxy/test_browser.py uses these flags",
     ),
+    NotRun("docs/start/kubernetes.md", r"^kubectl ", "needs a cluster"),
     NotRun("docs/audit.md", r"--tsa", "asks a time-stamping authority; tests/audit/extra"),
     NotRun("docs/audit.md", r"--store sqlite:////var/lib", "is a store of the reader's"),
     NotRun("docs/audit.md", r"\| your-own", "is a program of the reader's"),
