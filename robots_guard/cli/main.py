@@ -18,14 +18,12 @@ import traceback
 from typing import Any, NamedTuple, NoReturn
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
 
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import config_option
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 
 NAME = "robots-guard"
-COMPLETION = "_ROBOTS_GUARD_COMPLETE"  # the variable by which a shell asks for completions
 USAGE = 2  # the exit status for a mistake of the user
 BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
 INTERRUPTED = 130
@@ -48,6 +46,10 @@ COMMANDS = {
     "check": CommandEntry(
         "robots_guard.cli.ask.check:check",
         "Check whether URLs may be requested.",
+    ),
+    "completion": CommandEntry(
+        "robots_guard.cli.completion:completion",
+        "Print a script that completes the command line in a shell.",
     ),
     "config": CommandEntry(
         "robots_guard.cli.config.commands:config",
@@ -106,15 +108,6 @@ class Commands(CommandGroup):
             return None
         return _load(cmd_name, entry)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands or options that begin with a text, without importing any command."""
-        found = [
-            CompletionItem(name, help=COMMANDS[name].summary)
-            for name in self.list_commands(ctx)
-            if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list in --help without importing any command."""
         with formatter.section("Commands"):
@@ -157,9 +150,6 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run a command line and exit with its status."""
     _replace_closed_streams()
     _escape_unencodable_output()
-    completion = os.environ.get(COMPLETION)
-    if completion:
-        sys.exit(shell_complete(commands, {}, NAME, COMPLETION, completion))
     sys.exit(run(args))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -400,43 +399,6 @@ def test_option_overrides_the_environment_in_messages_too(here, variables):
     assert (
         "--max-defer 'late' is not" in here("check", "--max-defer", "late", "https://a.test/").err
     )
-
-
-# -- completion -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["pol"], ["policy"]),
-        (["audit", "qu"], ["query"]),
-        (["check", "--audit-l"], ["--audit-log"]),
-        (["audit", "query", "--reason", "disal"], ["disallowed"]),
-    ],
-    ids=str,
-)
-def test_bash_completes_commands_and_options(variables, words, completed):
-    line = " ".join(["robots-guard", *words])
-    script = (
-        'eval "$(_ROBOTS_GUARD_COMPLETE=bash_source robots-guard)";'
-        f" COMP_WORDS=({line}); COMP_CWORD={len(words)}; _robots_guard_completion robots-guard;"
-        ' printf "%s\n" "${COMPREPLY[@]}"'
-    )
-    variables.setenv("PATH", f"{Path(COMMAND).parent}:{os.environ['PATH']}")
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert done.stdout.splitlines() == completed, done.stderr
-
-
-def test_completion_of_commands_imports_none_of_them(here):
-    context = cli.commands.make_context("robots-guard", [], resilient_parsing=True)
-    before = set(sys.modules)
-    found = [each.value for each in cli.commands.shell_complete(context, "")]
-
-    assert found == sorted(cli.COMMANDS)
-    assert set(sys.modules) - before <= {"click.shell_completion"}
 
 
 def test_help_lists_settings_in_sections(here):
