@@ -1,0 +1,56 @@
+"""The files of a release, built once for all tests of this folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Release(NamedTuple):
+    """What the release script wrote, unpacked."""
+
+    directory: Path
+    output: str  # what the script printed
+    wheel_names: frozenset[str]
+    prefix: Path  # the files that the wheel puts beside its command: share/...
+    sdist: Path
+    metadata: Message
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("release")
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "release.py", "--output", directory / "dist", "--no-sbom"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel_path,) = (directory / "dist").glob("*.whl")
+    (sdist_path,) = (directory / "dist").glob("*.tar.gz")
+    with zipfile.ZipFile(wheel_path) as wheel:
+        wheel.extractall(directory / "wheel")
+        names = frozenset(wheel.namelist())
+    with tarfile.open(sdist_path) as sdist:
+        sdist.extractall(directory, filter="data")
+    metadata = next((directory / "wheel").glob("*.dist-info/METADATA"))
+    return Release(
+        directory=directory / "dist",
+        output=done.stdout,
+        wheel_names=names,
+        prefix=next((directory / "wheel").glob("*.data/data")),
+        sdist=directory / sdist_path.name.removesuffix(".tar.gz"),
+        metadata=Parser().parsestr(metadata.read_text(encoding="utf-8")),
+    )
