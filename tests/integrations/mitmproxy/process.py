@@ -1,4 +1,4 @@
-"""Real proxies as context managers: `mitmdump -s examples/mitmproxy_addon.py` and `robots-guard proxy`.
+"""Real proxies as context managers: `mitmdump -s "$(python -m robots_guard.mitmproxy)"` and `robots-guard proxy`.
 
     with proxy(folder, agent="mybot") as integration:
         subprocess.run(["curl", "-x", integration.url, ...])
@@ -25,8 +25,10 @@ from typing import Any
 from support.audit_log import decisions
 from support.preloaded import Preloaded, Program
 
+import robots_guard
+
 ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "examples" / "mitmproxy_addon.py"
+SCRIPT = Path(robots_guard.__file__).parent / "mitmproxy" / "script.py"
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds for a start or a stop; a start takes about 1.5
 
@@ -164,7 +166,7 @@ def _start(command: Sequence[str], end: int, anew: bool) -> subprocess.Popen[byt
 
 
 def mitmdump(folder: Path, options: Sequence[str] = (), **settings: str) -> Any:
-    """A plain mitmdump with the addon of examples/."""
+    """A plain mitmdump with the script that the package contains."""
     return running("mitmdump", folder, options, **settings)
 
 

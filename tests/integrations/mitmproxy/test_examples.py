@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from integrations.mitmproxy.process import PATIENCE, ROOT, proxy, refused_start
+from integrations.mitmproxy.process import PATIENCE, ROOT, SCRIPT, proxy, refused_start
 from integrations.mitmproxy.wire import plain
 from support.programs import program
 
@@ -57,7 +57,7 @@ def test_the_containers_health_check_asks_whether_requests_are_judged(tmp_path):
     subprocess.run(made, check=True, capture_output=True, timeout=PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    check = instructions()["HEALTHCHECK"].removeprefix("CMD ")
+    check = instructions()["HEALTHCHECK"].partition("CMD ")[2]
     assert "9180" in container()
     command = json.loads(check.replace("9180", port))
     command[0] = sys.executable
@@ -76,12 +76,37 @@ def test_the_containers_health_check_asks_whether_requests_are_judged(tmp_path):
     ).returncode
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/proxy.md"])
-def test_script_in_the_pages_is_the_example(page):
-    (line,) = re.findall(
-        r"^\$ printf '(.*)' > robots_guard_addon.py$", (ROOT / page).read_text(), re.MULTILINE
+def addons_of(script):
+    """A script without its docstring."""
+    tree = ast.parse(script)
+    if ast.get_docstring(tree) is not None:
+        tree.body = tree.body[1:]
+    return ast.unparse(tree).replace("robots_guard.mitmproxy.addon", "robots_guard.mitmproxy")
+
+
+def test_script_of_the_package_is_the_example():
+    """Every mitmdump of these tests loads SCRIPT."""
+    done = subprocess.run(
+        [sys.executable, "-m", "robots_guard.mitmproxy"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
-    written = line.replace("\\n", "\n")
     example = (ROOT / "examples" / "mitmproxy_addon.py").read_text()
 
-    assert ast.dump(ast.parse(written)) == ast.dump(ast.parse(example))
+    assert done.stdout == f"{SCRIPT}\n"
+    assert addons_of(SCRIPT.read_text()) == addons_of(example)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/proxy.md"])
+def test_scripts_in_the_pages_are_the_example(page):
+    """A page may also name the script of the package."""
+    lines = re.findall(
+        r"^\$ printf '(.*)' > robots_guard_addon.py$", (ROOT / page).read_text(), re.MULTILINE
+    )
+    example = (ROOT / "examples" / "mitmproxy_addon.py").read_text()
+
+    assert lines or "python -m robots_guard.mitmproxy" in (ROOT / page).read_text()
+    for line in lines:
+        assert addons_of(line.replace("\\n", "\n")) == addons_of(example)
