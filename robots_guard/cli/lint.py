@@ -60,7 +60,7 @@ class LintReport(NamedTuple):
 
 
 @click.command("lint", cls=SectionedCommand)
-@click.argument("place", metavar="[FILE|URL|-]", required=False)
+@click.argument("places", metavar="[FILE|URL|-]...", nargs=-1)
 @click.option(
     "--headers",
     metavar="FILE",
@@ -98,7 +98,7 @@ class LintReport(NamedTuple):
 )
 @fetch_options
 def lint(
-    place: str | None,
+    places: tuple[str, ...],
     headers: str | None,
     html: str | None,
     tdmrep: str | None,
@@ -115,11 +115,11 @@ def lint(
 
     Exit status: 0 nothing as severe as --fail-on was found, 1 something was, 2 there is no file to lint.
     """
-    if not (place or headers or html or tdmrep):
+    if not (places or headers or html or tdmrep):
         raise click.UsageError("no file is given: give a robots.txt, --headers, --html or --tdmrep")
     chosen = [dialect(name) for name in dialects] or list(DIALECTS.values())
     reports: list[LintReport] = []
-    if place:
+    for place in places:
         # The file is fetched under the crawler's name; without one, under robots_guard's.
         subject = _subject(place, settings_from({**values, "agent": agent}, agent="robots_guard"))
         found = findings_of(subject.body, chosen, agent=agent or "", truncated=subject.truncated)
@@ -142,7 +142,7 @@ def _robots_of_page(
 ) -> RobotsOfPage | None:
     if url is None:
         return None
-    if not reports:
+    if len(reports) != 1:
         raise click.UsageError("--url needs the robots.txt of its origin: give that file, too")
     try:
         _, target = split_url(url)
