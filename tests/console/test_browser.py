@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 from audit.decisions import AT, audit_log_in, decision
-from axe_playwright_python.sync_playwright import Axe
 from console.material import plant, scene
+from support.accessibility import violations
 from support.programs import program
 
 from robots_guard.audit.read.reader import Filter, entries
@@ -139,27 +139,9 @@ def seen(page, name):
         page.screenshot(path=Path(folder) / f"console-{name}.png", full_page=True)
 
 
-#: The rules of WCAG 2.2 at the levels A and AA, the best practices and the experimental rules of axe-core.
-RULES = {
-    "runOnly": [
-        "wcag2a",
-        "wcag2aa",
-        "wcag21a",
-        "wcag21aa",
-        "wcag22aa",
-        "best-practice",
-        "experimental",
-    ]
-}
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 27)"}
 DESK = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
-
-
-def violations(page):
-    """The nodes of a page that violate a rule, one on each line."""
-    found = Axe().run(page, options=RULES).response["violations"]
-    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
 
 
 @pytest.mark.parametrize(

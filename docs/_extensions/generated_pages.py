@@ -1,0 +1,222 @@
+"""Writes the parts of the reference that follow from the code: in a page, the line
+`<!-- generated: NAME -->` is replaced by the text of that name when the site is built.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from sphinx.application import Sphinx
+
+import robots_guard
+from robots_guard.cli.group import OWN
+from robots_guard.cli.main import NAME, commands
+
+_PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
+_LONG_SIGNATURE = 200  # characters; a longer one is left out, because it repeats the members
+
+
+# -- the command line -------------------------------------------------------------------------------
+
+
+def command_reference() -> str:
+    """Every command with its arguments, its help and its options."""
+    with click.Context(commands, info_name=NAME, max_content_width=100) as context:
+        return "\n".join(
+            line
+            for path, command in _walk(context, commands)
+            for line in _command_section(path, command)
+        )
+
+
+def _walk(
+    context: click.Context, group: click.Group
+) -> Iterator[tuple[click.Context, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        with command.context_class(command, info_name=name, parent=context) as inner:
+            yield inner, command
+            if isinstance(command, click.Group):
+                yield from _walk(inner, command)
+
+
+def _command_section(context: click.Context, command: click.Command) -> Iterator[str]:
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    yield f"## {context.command_path.removeprefix(f'{NAME} ')}\n"
+    yield f"```text\n{usage}\n```\n"
+    yield f"{_help_text(command)}\n"
+    for title, options in _sections(context, command).items():
+        yield f"**{title}**\n"
+        yield from (f"`{names}`\n: {_markdown(text)}\n" for names, text in options)
+
+
+def _help_text(command: click.Command) -> str:
+    """The help of a command in Markdown: a paragraph that click must not wrap is a code block."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return "\n\n".join(map(_paragraph, paragraphs))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith("\b"):
+        return f"```text\n{text.removeprefix(chr(8)).strip()}\n```"
+    return _markdown(text)
+
+
+def _sections(context: click.Context, command: click.Command) -> dict[str, list[tuple[str, str]]]:
+    """The options of a command by the sections of its help."""
+    sections: dict[str, list[tuple[str, str]]] = {OWN: []}
+    for option in command.get_params(context):
+        record = option.get_help_record(context)
+        if record is not None and option.name != "help":
+            sections.setdefault(getattr(option, "section", OWN), []).append(record)
+    return {title: options for title, options in sections.items() if options}
+
+
+def _markdown(text: str) -> str:
+    """Plain text in Markdown, on one line: what Markdown or HTML would read as markup is escaped."""
+    return re.sub(r"([\\*_<>\[\]#|])", r"\\\1", " ".join(text.split()))
+
+
+# -- the records of the audit log -------------------------------------------------------------------
+
+
+def record_reference() -> str:
+    """The fields of every kind of record, from the JSON Schema."""
+    schema = json.loads(_SCHEMA.read_text("utf-8"))
+    kinds = schema["discriminator"]["mapping"]
+    return "\n".join(
+        line
+        for kind, reference in kinds.items()
+        for line in _record_section(kind, schema["$defs"][reference.rpartition("/")[2]])
+    )
+
+
+def _record_section(kind: str, definition: dict[str, Any]) -> Iterator[str]:
+    yield f"## {kind}\n"
+    yield f"{_markdown(definition.get('description', ''))}\n"
+    yield "| field | type | if absent |"
+    yield "|---|---|---|"
+    for name, field in definition["properties"].items():
+        absent = "always present" if name in definition["required"] else _absent(field)
+        yield f"| `{name}` | {_type_of(field)} | {absent} |"
+    yield ""
+
+
+def _absent(field: dict[str, Any]) -> str:
+    return f"`{json.dumps(field.get('default'))}`"
+
+
+def _type_of(field: dict[str, Any]) -> str:
+    """The type of a field, in words."""
+    if "$ref" in field:
+        return f"`{field['$ref'].rpartition('/')[2]}`"
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(map(_type_of, field["anyOf"]))
+    if field.get("type") == "array":
+        return f"list of {_type_of(field['items'])}" if field.get("items") else "list"
+    return str(field.get("type", "any"))
+
+
+# -- the Python API ---------------------------------------------------------------------------------
+
+
+def api_reference() -> str:
+    """Every public name: those in `__all__` of the package and of its public modules."""
+    return "\n".join(line for module in _public_modules() for line in _module_section(module))
+
+
+def _public_modules() -> list[str]:
+    """The package, and the modules directly in it that have an `__all__`."""
+    names = [f"robots_guard.{found.name}" for found in pkgutil.iter_modules(robots_guard.__path__)]
+    return ["robots_guard", *(name for name in names if _exports(name))]
+
+
+def _exports(module: str) -> list[str]:
+    return getattr(importlib.import_module(module), "__all__", [])
+
+
+def _module_section(name: str) -> Iterator[str]:
+    module = importlib.import_module(name)
+    yield f"## {name}\n"
+    yield f"```{{eval-rst}}\n.. automodule:: {name}\n   :no-members:\n```\n"
+    yield from _names(name, "Functions", filter(inspect.isroutine, _values(module)))
+    classes = [value for value in _values(module) if isinstance(value, type)]
+    yield from _names(name, "Errors", (kind for kind in classes if issubclass(kind, Exception)))
+    yield from _names(
+        name, "Classes", (kind for kind in classes if not issubclass(kind, Exception))
+    )
+
+
+def _values(module: Any) -> list[Any]:
+    return [getattr(module, name) for name in module.__all__]
+
+
+def _names(module: str, title: str, values: Iterable[Any]) -> Iterator[str]:
+    found = list(values)
+    if not found:
+        return
+    yield f"### {title}\n" if module == "robots_guard" else f"**{title}**\n"
+    yield "```{eval-rst}"
+    for value in found:
+        yield from _directive(module, value)
+    yield "```\n"
+
+
+def _directive(module: str, value: Any) -> list[str]:
+    path = f"{module}.{value.__name__}"
+    if inspect.isroutine(value):
+        return [f".. autofunction:: {path}", ""]
+    if issubclass(value, Exception):
+        return [f".. autoexception:: {path}", "   :show-inheritance:", ""]
+    members = ["   :members:"]
+    if isinstance(value, enum.EnumMeta):
+        members.append("   :undoc-members:")
+    return [f".. autoclass:: {path}", *members, ""]
+
+
+def _shorten(
+    app: Sphinx,
+    kind: str,
+    name: str,
+    value: Any,
+    options: Any,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    """Leave out the signature of a class whose fields are many."""
+    if kind == "class" and signature and len(signature) > _LONG_SIGNATURE:
+        return "(...)", returned
+    return signature, returned
+
+
+# -- Sphinx -----------------------------------------------------------------------------------------
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "commands": command_reference,
+    "records": record_reference,
+    "api": api_reference,
+}
+
+
+def _read(app: Sphinx, docname: str, source: list[str]) -> None:
+    source[0] = _PLACE.sub(lambda place: GENERATORS[place[1]](), source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", _read)
+    app.connect("autodoc-process-signature", _shorten)
+    return {"parallel_read_safe": True}
