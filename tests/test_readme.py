@@ -76,3 +76,18 @@ def test_the_extras_that_a_page_installs_exist(page):
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_links_of_the_readme_lead_to_pages_of_the_site():
+    """PyPI shows the README, so its links are absolute. The site's address is in pyproject.toml."""
+    text = (ROOT / "README.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    site = project["urls"]["Documentation"]
+    links = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text, re.MULTILINE))
+
+    assert "](" not in text
+    assert set(re.findall(r"\]\[(\w+)\]", text)) == set(links)
+    for link in links.values():
+        assert link.startswith(site)
+        page = link.removeprefix(site).replace(".html", ".md") or "index.md"
+        assert (ROOT / "docs" / page).is_file(), link
