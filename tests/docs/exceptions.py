@@ -49,6 +49,18 @@ NOT_RUN = [
     NotRun("docs/audit.md", r"--tsa", "asks a time-stamping authority; tests/audit/extra"),
     NotRun("docs/audit.md", r"--store sqlite:////var/lib", "is a store of the reader's"),
     NotRun("docs/audit.md", r"\| your-own", "is a program of the reader's"),
+    NotRun("docs/index.md", r"^python3 -m venv ", INDEX),
+    NotRun(
+        "docs/operations/systemd.md",
+        r"^(python3 -m venv|/opt/|cp examples/|systemctl|journalctl) ?",
+        "changes the system; tests/integrations/mitmproxy/test_examples.py checks the unit",
+    ),
+    NotRun(
+        "docs/operations/systemd.md",
+        r"^curl -f?x http://127.0.0.1:8080 http://robots.guard/",
+        "asks the service; tests/integrations/mitmproxy/test_itself.py asks a proxy",
+    ),
+    NotRun("docs/operations/backup.md", r"/srv/robots_guard", "is a machine of the reader's"),
     NotRun("docs/console.md", r"--listen 192\.0\.2\.7", "is an address of the reader's"),
 ]
 #: Debian's node-undici, where npm would put it.
@@ -68,7 +80,12 @@ REPLACED = [
     Replaced("docs/start/browser.md", r"^playwright install .*", BROWSER),
     Replaced("docs/start/browser.md", r"^chromium ", "chromium --no-sandbox "),
     Replaced("docs/start/node.md", r"npm install undici", UNDICI),
-    Replaced("docs/audit.md", r"/etc/robots_guard/", "./"),
+    Replaced("docs/(audit|operations/backup).md", r"/etc/robots_guard/", "./"),
+    Replaced(
+        "docs/operations/monitoring.md",
+        r"/var/log/robots_guard",
+        "~/.local/state/robots_guard/audit_log",
+    ),
 ]
 
 ROBOTS = "User-agent: *\nDisallow: /private/\n"
@@ -91,6 +108,17 @@ PREPARED: dict[str, list[File | str]] = {
     "docs/cli.md": [*REFUSAL, *UNREACHABLE, File(0, "crawl.txt", "https://example.com\n")],
     "docs/console.md": [*REFUSAL],
     "docs/cookbook/intranet.md": ["cp $CORP_CA corp-ca.pem"],
+    "docs/faq.md": [*REFUSAL],
+    "docs/operations/backup.md": [
+        "export ROBOTS_GUARD_AUDIT=evidence",
+        "robots-guard audit keys create audit.pem",
+        *REFUSAL,
+    ],
+    "docs/operations/monitoring.md": [*REFUSAL],
+    "docs/operations/upgrade.md": [
+        *REFUSAL,
+        File(0, "questions.jsonl", '{"robots_txt": "", "url": "https://example.com/a"}\n'),
+    ],
     "docs/lint.md": [File(0, "tdmrep.json", '[{"location": "/", "tdm-reservation": 1}]\n')],
     "docs/redirects.md": [*REFUSAL],
     "docs/signals.md": [File(0, "robots.txt", ROBOTS)],
