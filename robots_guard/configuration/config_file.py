@@ -18,6 +18,8 @@ Keys = tuple[str, ...]
 PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "robots_guard")  # in pyproject.toml
 _DASHED = "robots-guard"
+# where a value of several lines may end: closed, and behind that nothing or a comment
+_END = re.compile(r"""([]}]|"{3}|'{3})\s*(#|$)""")
 _AT = re.compile(r" \(at (?:line (?P<line>[0-9]+), column [0-9]+|end of document)\)$")
 
 
@@ -107,6 +109,8 @@ def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
             continue
         begun.append(line)
         first = first or number
+        if len(begun) > 1 and not _END.search(line):
+            continue  # so that a long list is not parsed once for each line
         try:
             parsed = tomllib.loads("\n".join(begun) + "\n")
         except tomllib.TOMLDecodeError:

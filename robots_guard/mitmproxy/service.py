@@ -152,7 +152,7 @@ class Service:
         try:
             settings = self.guard_or_raise().settings
             self._record_options(self.relaxed)
-            place = f"audit log in {settings.audit_log}"
+            place = f"audit log in {settings.shown('audit_log')}"
             if settings.report_only:
                 place += f"; {REPORT_ONLY}"
             if note := signals_note(settings):

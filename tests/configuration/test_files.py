@@ -6,6 +6,7 @@ import os
 import stat
 
 import pytest
+from support.cost import LINEAR, growth
 
 from robots_guard.configuration import files, settings_from, shown
 from robots_guard.errors import SettingsError
@@ -67,9 +68,8 @@ def test_a_value_of_any_shape_has_its_line(places):
         'agent = "mybot" # x\r\n'
         "purposes = [\r\n"
         "  # [proxy]\r\n"
-        "  'search',\r\n"
-        "]\r\n"
-        'contact = """\r\nhttps://a.test/"""\r\n'
+        "  'search', 'a#b'] # ]#\r\n"
+        'contact = """\r\nhttps://a.test/""" # "x"\r\n'
         "min_delay = 2\r\n"
         "\r\n"
         "[ proxy ] # y\r\n"
@@ -78,8 +78,17 @@ def test_a_value_of_any_shape_has_its_line(places):
     )
     lines = {name: each.source.line for name, each in places.read("proxy").values.items()}
 
-    assert lines == {"agent": 2, "purposes": 3, "contact": 7, "min_delay": 9, "proxyauth": 12}
+    assert lines == {"agent": 2, "purposes": 3, "contact": 6, "min_delay": 8, "proxyauth": 11}
     assert places.read("proxy").values["purposes"].source.name == str(file)
+
+
+def test_a_long_list_takes_linear_time(places):
+    def read(count):
+        networks = [f'  "10.{number // 256}.{number % 256}.0/24",' for number in range(count)]
+        places.write("\n".join(["allow_private = [", *networks, "]", "min_delay = 1"]))
+        assert places.read().values["min_delay"].source.line == count + 3
+
+    assert growth(read, lambda count: count, 500) <= LINEAR
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(places):
