@@ -81,13 +81,26 @@ def signals_note(settings: Settings) -> str:
 
 
 def default_store() -> str:
-    """Return the URL of the default store."""
-    return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
+    """Return the URL of the default store. Raises SettingsError without a home directory."""
+    folder = _folder_of_user("store", platformdirs.user_cache_path)
+    return f"sqlite:///{folder / 'policies.sqlite'}"
 
 
 def default_audit_log() -> str:
-    """Return the default directory of the audit log."""
-    return str(platformdirs.user_state_path("robots_guard") / "audit_log")
+    """Return the default directory of the audit log. Raises SettingsError without a home
+    directory."""
+    return str(_folder_of_user("audit_log", platformdirs.user_state_path) / "audit_log")
+
+
+def _folder_of_user(name: str, path: Callable[[str], Path]) -> Path:
+    """Return a directory of the user. In a container, a user may have no home directory."""
+    with contextlib.suppress(RuntimeError):  # of platformdirs since 4.3
+        folder = path("robots_guard")
+        if folder.is_absolute():
+            return folder
+    raise SettingsError(
+        f"{name} is not set, and without a home directory it has no default: set {name}, or HOME"
+    )
 
 
 class Recording(NamedTuple):
@@ -795,9 +808,23 @@ def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, An
     """
     joined = {name: _shape(value, types[name]) for name, value in values.items()}
     for name, value in joined.items():
+        if isinstance(value, str) and value.startswith("~"):
+            _require_home(name, value, types[name])
         if fault := wrong_type(value, types[name], strict=False):
             raise SettingsError(f"{name} {values[name]!r} {fault}")
     return joined
+
+
+def _require_home(name: str, value: str, kind: Any) -> None:
+    """Raise SettingsError for a path in a home directory that is not known."""
+    if (get_args(kind)[1].extra or {}).get("path") != "file":
+        return
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        raise SettingsError(
+            f"{name} {value!r} is in a home directory that is not known: give an absolute path"
+        ) from None
 
 
 def speller(spelling: Spelling) -> Callable[[str], str]:

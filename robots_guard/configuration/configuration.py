@@ -266,9 +266,12 @@ def _merge(
     spell_given = speller(spelling)
 
     def spell(name: str) -> str:
-        if name in configured:
-            return configured[name].source.spell(name)
-        return spell_given(name)
+        if name not in configured:
+            return spell_given(name)
+        source = configured[name].source
+        if source.name == spell_given(name):  # Scrapy's settings have the names of the variables
+            return str(source)
+        return source.spell(name)
 
     values = {**defaults, **{name: each.value for name, each in configured.items()}, **given}
     references = {

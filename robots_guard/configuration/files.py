@@ -6,6 +6,7 @@ because it could open what a robots.txt closes.
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -69,9 +70,8 @@ def _working_directory(directory: Path | None) -> Path:
 
 
 def _search(directory: Path | None) -> Iterator[ConfigFile]:
-    for folder in (_system_directory(), platformdirs.user_config_path("robots_guard")):
-        # without a home directory, the path of the user's is not absolute
-        if folder.is_absolute() and (found := _trusted(folder / NAME)):
+    for folder in (_system_directory(), _user_directory()):
+        if folder is not None and (found := _trusted(folder / NAME)):
             yield found
     if found := _project(directory):
         yield found
@@ -81,6 +81,15 @@ def _system_directory() -> Path:
     if sys.platform == "darwin":
         return platformdirs.site_config_path("robots_guard")
     return Path("/etc/robots_guard")
+
+
+def _user_directory() -> Path | None:
+    """The directory of the user's files; None without a home directory, as in some containers."""
+    with contextlib.suppress(RuntimeError):  # of platformdirs since 4.3
+        folder = platformdirs.user_config_path("robots_guard")
+        if folder.is_absolute():
+            return folder
+    return None
 
 
 def _project(directory: Path | None) -> ConfigFile | None:

@@ -26,7 +26,12 @@ _KEY_SIZE = 2048  # bits, as in mitmproxy
 
 def private_folder(confdir: Path | None) -> Path:
     """The folder of the CA, created if necessary. Raises SettingsError."""
-    confdir = confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
+    try:
+        confdir = confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
+    except RuntimeError:  # of platformdirs since 4.3
+        raise SettingsError(
+            "there is no home directory for the proxy's CA: name a folder with --confdir, or set HOME"
+        ) from None
     try:
         confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
         confdir.chmod(0o700)

@@ -49,7 +49,8 @@ log = logging.getLogger("robots_guard")
 
 COMPONENT = Component.PROXY
 _PROXY_ORIGIN = Origin("http", HOST, 80)  # the origin in records about the proxy itself
-_UNCONFIGURED = ProxySettings(agent="unset")
+# its store and its log are never opened; the default ones need a home directory
+_UNCONFIGURED = ProxySettings(agent="unset", store="memory:", audit_log="")
 _LOG_EVERY = 5.0  # seconds between two looks for counts to be logged
 
 

@@ -241,9 +241,26 @@ def test_without_a_working_directory_there_is_no_project(places, tmp_path, monke
         places.read(directory=None, config="x.toml")
 
 
+def no_home(*_):
+    raise RuntimeError("could not determine the home directory")
+
+
 def test_without_a_home_directory_there_is_no_file_of_the_user(places, monkeypatch):
-    monkeypatch.setattr(files.platformdirs, "user_config_path", lambda _: files.Path("~/.config"))
+    """As for a user of a container that has only a number; platformdirs and pathlib raise then."""
+    for name in ("user_config_path", "user_cache_path", "user_state_path"):
+        monkeypatch.setattr(files.platformdirs, name, no_home)
+    monkeypatch.setattr(files.Path, "expanduser", no_home)
+    given = {"agent": "mybot", "store": "memory:", "audit_log": "/log"}
+
     assert places.values() == {}
+    assert settings_from(places.read(), given).audit_log == "/log"
+    for name in ("store", "audit_log"):
+        without = {each: value for each, value in given.items() if each != name}
+        with pytest.raises(SettingsError, match=f"{name} is not set, and without a home directory"):
+            settings_from(places.read(), without)
+    file = places.write('overrides = "~/overrides.toml"')
+    with pytest.raises(SettingsError, match=f"^{file}:1: overrides .* give an absolute path$"):
+        settings_from(places.read(), given)
 
 
 # -- references -------------------------------------------------------------------------------------

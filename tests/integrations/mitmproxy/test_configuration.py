@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 
 import pytest
 from integrations.mitmproxy.process import proxy, refused_start, running
@@ -105,3 +106,31 @@ def test_a_faulty_value_is_named_by_its_place(tmp_path, kind, text, sentence):
 
     assert status != 0
     assert f"{file}{sentence}" in output
+
+
+HOMELESS = """
+import platformdirs
+from pathlib import Path
+
+def fail(*_):
+    raise RuntimeError("could not determine the home directory")
+
+for name in ("user_config_path", "user_cache_path", "user_state_path"):
+    setattr(platformdirs, name, fail)
+Path.expanduser = fail
+import robots_guard.mitmproxy
+from robots_guard.cli.main import main
+main(["proxy", "--agent=mybot", "--listen=127.0.0.1:0", "--store=memory:", "--audit-log=/none"])
+"""
+
+
+def test_a_user_without_a_home_directory_is_told_what_is_missing():
+    """A container's user may be a number without an account."""
+    command = [sys.executable, "-W", "ignore", "-c", HOMELESS]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2, done.stderr
+    assert "there is no home directory for the proxy's CA: name a folder with --confdir" in (
+        done.stderr
+    )
+    assert "Traceback" not in done.stderr

@@ -191,6 +191,15 @@ def test_the_agent_may_be_in_the_environment(monkeypatch):
     assert options_of(Settings({"ROBOTS_GUARD_AGENT": "other"})).settings.agent == "other"
 
 
+def test_a_variable_is_told_from_a_setting_of_the_same_name(monkeypatch):
+    monkeypatch.setenv("ROBOTS_GUARD_MATCHING", "loose")
+
+    with pytest.raises(SettingsError, match=r"^the environment variable ROBOTS_GUARD_MATCHING 'lo"):
+        options_of(Settings({"ROBOTS_GUARD_AGENT": "mybot"}))
+    with pytest.raises(SettingsError, match=r"^ROBOTS_GUARD_MATCHING 'tight' is not known"):
+        options_of(Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MATCHING": "tight"}))
+
+
 def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
     file = tmp_path / "robots_guard.toml"
     file.write_text(
