@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from robots_guard.core.freshness import LONGEST_BACKOFF
 from robots_guard.core.site_settings import types_of
 from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings, Setting, described
 
@@ -138,6 +139,15 @@ class ScrapySection(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="The import path of the scheduler that GuardScheduler wraps."),
     ] = ""
+    max_idle: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=31_536_000.0,
+            description="The most seconds that a crawl with nothing else to do waits until a"
+            " deferred request may be made. The default is longer than any pause or retry.",
+        ),
+    ] = LONGEST_BACKOFF
 
 
 class _NoOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,8 +44,9 @@ class RobotsDeferred(RobotsRefused, RequestDeferred):
     """The request may not be made yet and could not be rescheduled: its caller has to retry.
 
     `decision.verdict.until` is the time to retry at, in seconds since 1970. Raised only for
-    downloads that bypass the scheduler (`engine.download_async`, media pipelines), and under
-    schedulers that GuardScheduler does not wrap.
+    downloads that bypass the scheduler (`engine.download_async`, media pipelines), under schedulers
+    that GuardScheduler does not wrap, and for requests that would wait too long: those to a host
+    whose name cannot be resolved, and those of a command for one page.
     """
 
 

@@ -37,6 +37,7 @@ from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.scrapy.deferral.known_origins import KnownOrigins
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
+from robots_guard.scrapy.deferral.waiting_limits import WaitingLimits
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort
 from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
@@ -102,6 +103,7 @@ class RobotsGuardMiddleware:
         self._refusals = RefusalLog(crawler)
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
+        self._limits = WaitingLimits(crawler, self._gate, options.max_idle)
         self._pacing = Pacing(
             crawler,
             guard=self._guard,
@@ -162,7 +164,7 @@ class RobotsGuardMiddleware:
             self._refusals.report(decision)
             if decision.verdict.action is Action.DROP:
                 raise RobotsDisallowed(decision)
-            if self._gate.is_scheduled(request):
+            if self._can_go_back(request, decision):
                 return self._gate.send_back(request, decision)
             decision = await self._wait_and_rejudge(request, decision)
         self._let_pass(request, seal, decision)
@@ -286,11 +288,15 @@ class RobotsGuardMiddleware:
         """
         decision = refusal.decision
         self._refusals.report(decision)
-        if self._gate.is_scheduled(request):
+        if self._can_go_back(request, decision):
             return self._gate.send_back(request, decision)
-        if self._pacing.can_wait_again(decision):
+        if not self._gate.is_scheduled(request) and self._pacing.can_wait_again(decision):
             return returned_copy(request, decision)
         raise RobotsDeferred(decision)
+
+    def _can_go_back(self, request: Request, decision: Decision) -> bool:
+        """Whether a deferred request waits in the scheduler, where it came from."""
+        return self._gate.is_scheduled(request) and self._limits.admit(request, decision)
 
     # -- in the handler hook -----------------------------------------------------------------------
 

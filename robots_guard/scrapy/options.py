@@ -28,6 +28,7 @@ PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"
 META_BYPASS = PREFIX + "META_BYPASS"
 FALLBACK_SCHEDULER = PREFIX + "FALLBACK_SCHEDULER"
+MAX_IDLE = PREFIX + "MAX_IDLE"
 CONFIG = PREFIX + "CONFIG"
 _SPELLING = PREFIX + "{}"
 # seconds; long, because downloads that bypass the scheduler (media) delay no other request
@@ -43,6 +44,7 @@ class ScrapyOptions(NamedTuple):
 
     settings: Settings
     meta_bypass: Literal["audit", "deny"]
+    max_idle: float
     tls_verified: bool
 
 
@@ -74,7 +76,7 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
         for name, value in settings.items()
         if isinstance(name, str)
         and name.startswith(PREFIX)
-        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER, CONFIG)
+        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER, MAX_IDLE, CONFIG)
         and value is not None
     }
     configuration = _configuration(settings)
@@ -83,10 +85,12 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
         values.pop("agent", None)
         if "agent" not in configuration.values:
             defaults["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
-    bypass = {"meta_bypass": settings.get(META_BYPASS)}
+    own = {"meta_bypass": settings.get(META_BYPASS), "max_idle": settings.get(MAX_IDLE)}
+    section = _section(configuration, own)
     return ScrapyOptions(
         settings=settings_from(configuration, values, _SPELLING, defaults=defaults),
-        meta_bypass=_section(configuration, bypass).meta_bypass,
+        meta_bypass=section.meta_bypass,
+        max_idle=section.max_idle,
         tls_verified=verifies_tls(settings),
     )
 

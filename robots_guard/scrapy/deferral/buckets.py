@@ -17,7 +17,7 @@ Invariant: `_open` has the names of the open buckets by slot, in order, and `_sl
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, ItemsView, Mapping
 from typing import NamedTuple
 
 from robots_guard.scrapy.deferral.ordered_names import OrderedNames
@@ -44,11 +44,12 @@ class Buckets:
     """The buckets of one queue or scheduler.
 
     `is_open` tests whether the requests of an origin and a group may leave now. When that changes
-    for a key, `update` must be called.
+    for a key, `update` must be called. `size` returns the number of requests in a bucket.
     """
 
-    def __init__(self, is_open: Callable[[str, str], bool]) -> None:
+    def __init__(self, is_open: Callable[[str, str], bool], size: Callable[[str], int]) -> None:
         self._is_open = is_open
+        self.size = size
         self._all: dict[str, Bucket] = {}
         self._closed_by: dict[str, set[str]] = {}  # an origin's or group's key -> names
         self._open: dict[str, list[str]] = {}
@@ -59,9 +60,9 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[str]:
-        """All names, whether open or closed."""
-        return iter(self._all)
+    def items(self) -> ItemsView[str, Bucket]:
+        """All buckets, whether open or closed, by name."""
+        return self._all.items()
 
     @property
     def open_slots(self) -> Collection[str]:

@@ -13,6 +13,7 @@ A bucket holds the requests of one origin in one download slot. Requests that a 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -39,12 +40,14 @@ class OriginGate:
     middlewares.
 
     `lacks_policy`, set by the middleware, tests whether a request's policy still has to be fetched.
-    `deferrals` is the state machine.
+    `deferrals` is the state machine. `max_idle` is the most seconds that the crawl waits for a
+    bucket to open, if it has nothing else to do.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, OriginGate]] = WeakKeyDictionary()
 
     def __init__(self, crawler: Crawler) -> None:
+        self.max_idle = math.inf
         self.lacks_policy: Callable[[Request, Origin], bool] = _never
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED, self._note_change)
@@ -69,9 +72,12 @@ class OriginGate:
 
     # -- for the queues ----------------------------------------------------------------------------
 
-    def attach(self) -> Buckets:
-        """The buckets of one more queue or scheduler, which the gate keeps up to date."""
-        buckets = Buckets(self.deferrals.is_open)
+    def attach(self, size: Callable[[str], int]) -> Buckets:
+        """The buckets of one more queue or scheduler, which the gate keeps up to date.
+
+        `size` returns the number of requests in a bucket.
+        """
+        buckets = Buckets(self.deferrals.is_open, size)
         self._buckets.append(buckets)
         return buckets
 
@@ -85,6 +91,24 @@ class OriginGate:
         self._release_unbegun()
         self.deferrals.settle(time.monotonic())
         return buckets.next(self._downloads(buckets.open_slots))
+
+    def is_worth_waiting_for(self, buckets: Buckets) -> bool:
+        """Whether a bucket is open, or may open within `max_idle`."""
+        moment = time.monotonic() + self.max_idle
+        return any(
+            self.deferrals.may_open_by(moment, bucket.origin, bucket.group)
+            for _, bucket in buckets.items()
+        )
+
+    def left(self) -> dict[str, tuple[int, float]]:
+        """By origin, how many requests are in the queues, and when it opens (monotonic seconds)."""
+        left: dict[str, tuple[int, float]] = {}
+        for buckets in self._buckets:
+            for name, bucket in buckets.items():
+                count, opening = left.get(bucket.origin, (0, math.inf))
+                opens = self.deferrals.opening(bucket.origin, bucket.group)
+                left[bucket.origin] = count + buckets.size(name), min(opening, opens)
+        return left
 
     def _downloads(self, slots: Collection[str]) -> dict[str, int]:
         """The number of requests in each slot of the downloader, without empty ones.

@@ -55,7 +55,7 @@ class GuardPriorityQueue(DownloaderAwarePriorityQueue):
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         self._gate = OriginGate.of(crawler)
-        self._buckets = self._gate.attach()
+        self._buckets = self._gate.attach(lambda bucket: len(self.pqueues[bucket]))
         super().__init__(crawler, *args, **kwargs)
         self._next = _NextBucket(crawler, self._gate, self._buckets)
         self._downloader_interface = self._next
@@ -64,6 +64,15 @@ class GuardPriorityQueue(DownloaderAwarePriorityQueue):
         """The queue of a new bucket."""
         self._buckets.add(slot)
         return super().pqfactory(slot, startprios)
+
+    def __len__(self) -> int:
+        """The number of requests, or 0 if none of them may leave within `max_idle`.
+
+        Scrapy waits for a scheduler that is not empty.
+        """
+        if self._gate.is_worth_waiting_for(self._buckets):
+            return super().__len__()
+        return 0
 
     def pop(self) -> Request | None:
         """The next request of an open bucket."""

@@ -76,8 +76,8 @@ class GuardScheduler(BaseScheduler):
         self._wrapped = wrapped
         self._gate = gate
         self._leftovers = leftovers
-        self._buckets = gate.attach()  # of the parked requests
         self._parked: dict[str, deque[Request]] = {}
+        self._buckets = gate.attach(lambda bucket: len(self._parked[bucket]))
         self._count = 0
         self._paused_until = 0.0
         # whether a request handed back has made the wrapped scheduler longer
@@ -135,8 +135,11 @@ class GuardScheduler(BaseScheduler):
         return None
 
     def has_pending_requests(self) -> bool:
-        """Whether requests are pending, parked ones included."""
-        return self._count > 0 or bool(self._wrapped.has_pending_requests())
+        """Whether requests are pending, parked ones included if they may leave within
+        `max_idle`."""
+        if self._count and self._gate.is_worth_waiting_for(self._buckets):
+            return True
+        return bool(self._wrapped.has_pending_requests())
 
     def __len__(self) -> int:
         return self._count + len(self._wrapped)

@@ -33,7 +33,7 @@ class Picky:
 def test_one_request_that_cannot_be_handed_back_loses_no_others(caplog):
     wrapped = Picky()
     no_job = SimpleNamespace(settings={"JOBDIR": None})
-    gate = SimpleNamespace(attach=lambda: Buckets(lambda _origin, _group: True))
+    gate = SimpleNamespace(attach=lambda size: Buckets(lambda _origin, _group: True, size))
     scheduler = GuardScheduler(wrapped, gate, Leftovers(no_job))
     urls = [f"http://a.test/{name}?token=secret" for name in ("1", "odd", "3")]
     scheduler._parked, scheduler._count = {"a.test": deque(map(Request, urls))}, 3

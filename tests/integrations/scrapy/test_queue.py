@@ -341,7 +341,7 @@ def test_the_cost_of_a_choice_does_not_grow_with_the_buckets():
     """A scan of eight times as many buckets costs eight times as much."""
 
     def buckets_of(origins: int) -> Buckets:
-        buckets = Buckets(lambda _origin, _group: True)
+        buckets = Buckets(lambda _origin, _group: True, len)
         for number in range(origins):
             buckets.add(f"{number}.test http://{number}.test")
         return buckets

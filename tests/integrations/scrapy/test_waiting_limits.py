@@ -1,0 +1,164 @@
+"""Waiting limits: a crawl ends when all that is left may be requested much later only, and keeps it.
+
+No request is made early.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from integrations.scrapy.crawl import crawl, run_python
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+
+from robots_guard.core.access import Failed, Failure
+from robots_guard.core.component import Component
+from robots_guard.core.reasons import Reason
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.origin import origin_of
+from robots_guard.scrapy.deferral.gate import OriginGate
+from robots_guard.scrapy.deferral.waiting_limits import (
+    CLOSE_REASON,
+    UNKNOWN_HOST_WAIT,
+    WaitingLimits,
+    is_for_one_page,
+)
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+PROJECT = """
+import scrapy
+
+LOG_LEVEL = "WARNING"
+SPIDER_MODULES = ["project"]
+ADDONS = {{"robots_guard.scrapy.Addon": 500}}
+ROBOTS_GUARD_AGENT = "mybot"
+ROBOTS_GUARD_STORE = "memory:"
+ROBOTS_GUARD_AUDIT_LOG = {folder!r}
+
+
+class Pages(scrapy.Spider):
+    name = "pages"
+
+    def parse(self, response):
+        pass
+"""
+OWN_QUEUE = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
+A = origin_of("http://a.test")
+
+
+IN_TEN_HOURS = datetime.now(UTC) + timedelta(hours=10)
+NOT_NOW = (
+    f"User-agent: *\nVisit-time: {IN_TEN_HOURS:%H%M}-{IN_TEN_HOURS + timedelta(minutes=9):%H%M}\n"
+)
+
+
+@pytest.mark.parametrize("queue", [{}, OWN_QUEUE], ids=["the guard's queue", "a wrapped queue"])
+def test_a_crawl_does_not_wait_for_hours_and_keeps_what_is_left(net, tmp_path, queue):
+    texts = [NOT_NOW]
+    closed, other = net.origin(lambda _: Reply(body=texts[-1])), net.origin(RULES)
+    pages = [f"{site.url}/{number}" for site in (closed, other) for number in range(5)]
+    job = {"JOBDIR": str(tmp_path), **queue}
+
+    first = crawl(pages, job, see_through=True)
+
+    assert first.stats["finish_reason"] == CLOSE_REASON
+    assert closed.targets == []
+    assert sorted(other.targets) == [f"/{number}" for number in range(5)]
+    warnings = [line for line in first.log.splitlines() if "The crawl ends with" in line]
+    assert len(warnings) == 1
+    assert "WARNING: The crawl ends with 5 deferred requests not made" in warnings[0]
+    assert f"{closed.url} (5, not before {IN_TEN_HOURS:%Y-%m-%d %H:%M}:00 UTC)" in warnings[0]
+    assert "JOBDIR keeps them for the next run" in warnings[0]
+
+    texts.append(RULES)
+    second = crawl([], job, see_through=True)
+
+    assert second.stats["finish_reason"] == "finished"
+    assert sorted(closed.targets) == [f"/{number}" for number in range(5)]
+
+
+def test_a_crawl_waits_up_to_max_idle(net):
+    """A delay between requests is waited for if it is shorter."""
+    slow = net.origin("User-agent: *\nCrawl-delay: 2\n")
+    pages = [f"{slow.url}/{number}" for number in range(3)]
+
+    patient = crawl(pages[:2], {"ROBOTS_GUARD_MAX_IDLE": 4}, see_through=True)
+    impatient = crawl(pages, {"ROBOTS_GUARD_MAX_IDLE": 0.5}, see_through=True)
+
+    assert [patient[page]["status"] for page in pages[:2]] == [200, 200]
+    assert impatient.stats["finish_reason"] == CLOSE_REASON
+    assert "set JOBDIR; to wait longer, ROBOTS_GUARD_MAX_IDLE" in impatient.log
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fetch"],
+        ["parse", "--spider", "pages"],
+        ["shell", "-c", "print('RESPONSE', response)"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_for_one_page_does_not_wait(net, tmp_path, command):
+    site = net.origin(NOT_NOW)
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = project\n")
+    (tmp_path / "project.py").write_text(PROJECT.format(folder=str(tmp_path)))
+    name, *rest = command
+
+    child = run_python("-m", "scrapy", name, *rest, f"{site.url}/a", cwd=tmp_path)
+
+    assert f"WARNING: {site.url}/a is given up: it may be requested in" in child.stderr
+    assert "a command for one page does not wait longer than 25 s" in child.stderr
+    assert site.targets == []
+
+
+# -- one decision ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limits() -> WaitingLimits:
+    crawler = Crawler(Spider)
+    crawler.crawling = True
+    return WaitingLimits(crawler, OriginGate.of(crawler), 60.0)
+
+
+def failing(failure: Failure, *, since: float, now: float) -> Decision:
+    """A deferral because a robots.txt has failed at two moments, the last of them now."""
+    policy = None
+    for at in sorted({since, now}):
+        policy = begin(A, policy, "direct").next(Failed(failure=failure), at).policy
+    verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=policy.trouble.retry_at)
+    return Decision(
+        id="1-1",
+        at=now,
+        component=Component.SCRAPY,
+        question=Question(origin=A, target="/a", agent="mybot"),
+        verdict=verdict,
+        policy=policy,
+    )
+
+
+@pytest.mark.parametrize("failure", [Failure.DNS, Failure.TIMEOUT])
+def test_an_unknown_host_is_tried_twice(limits, caplog, failure):
+    request = Request("http://a.test/a")
+    first = failing(failure, since=1000.0, now=1000.0)
+    second = failing(failure, since=1000.0, now=1035.0)
+
+    assert limits.admit(request, first)
+    is_unknown = failure is Failure.DNS
+    assert limits.admit(request, second) is not is_unknown
+    assert limits.admit(request, second) is not is_unknown
+    assert second.verdict.until - 1000 > UNKNOWN_HOST_WAIT
+    text = "http://a.test/a is given up: its host name has not been resolved for 35 s"
+    assert (text in caplog.text) is is_unknown
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == is_unknown
+
+
+def test_only_commands_for_one_page_are_hurried():
+    crawler = Crawler(Spider)
+    assert is_for_one_page(crawler), "the shell does not crawl"
+    crawler.crawling = True
+    assert not is_for_one_page(crawler)
