@@ -62,8 +62,9 @@ class GuardPriorityQueue(DownloaderAwarePriorityQueue):
 
     def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
         """The queue of a new bucket."""
+        queue = super().pqfactory(slot, startprios)
         self._buckets.add(slot)
-        return super().pqfactory(slot, startprios)
+        return queue
 
     def __len__(self) -> int:
         """The number of requests, or 0 if none of them may leave within `max_idle`.
