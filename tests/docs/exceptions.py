@@ -7,9 +7,10 @@ another form. `PREPARED` is what the reader of a page already has. Nothing else 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
-from docs.page import File
+from docs.page import Command, File, Step
 
 
 class NotRun(NamedTuple):
@@ -33,6 +34,7 @@ NOT_RUN = [
     NotRun(".*", r"^pip install ", INDEX),
     NotRun("(README|CONTRIBUTING).md", r"^(python3 -m venv )?\.venv\S*", INDEX),
     NotRun("CONTRIBUTING.md", r"^PYTHONPATH=tests python -m integrations", "takes hours"),
+    NotRun("CONTRIBUTING.md", r"python -m docs ", "is what runs here"),
     NotRun("CONTRIBUTING.md", r"^python benchmarks/soak.py", "takes hours, and a disk of its own"),
     NotRun("CONTRIBUTING.md", r"^python -m tests.simulation", "takes hours"),
     NotRun(
@@ -131,3 +133,25 @@ def reason_not_to_run(page: str, text: str) -> str:
         if re.fullmatch(each.page, page) and re.search(each.command, text):
             return each.reason
     return ""
+
+
+def executable(page: str, steps: list[Step]) -> list[Step]:
+    """Return what is executed of a page: its preparation, and its steps as they can run here."""
+    prepared = [
+        step if isinstance(step, File) else Command(0, step, []) for step in PREPARED.get(page, [])
+    ]
+    runs = [
+        step for step in steps if isinstance(step, File) or not reason_not_to_run(page, step.text)
+    ]
+    return [*prepared, *(_replaced(page, step) for step in runs)]
+
+
+def _replaced(page: str, step: Step) -> Step:
+    """Return a step, with another command if the page's cannot run here."""
+    if isinstance(step, File):
+        return step
+    text = step.text
+    for each in REPLACED:
+        if re.fullmatch(each.page, page):
+            text = re.sub(each.command, each.instead, text)
+    return replace(step, text=text)

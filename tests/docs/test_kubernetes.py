@@ -31,7 +31,7 @@ def containers() -> list[dict[str, Any]]:
 )
 def test_a_container_runs_a_command_with_options_that_exist(container):
     name, *words = container["args"]
-    command = proxy.commands[words[0]] if words[0] in proxy.commands else proxy
+    command = proxy.commands.get(words[0], proxy)
     options = {option for each in command.params for option in each.opts}
 
     assert name == "proxy"

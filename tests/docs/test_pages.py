@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from support.programs import program
 
-from docs.exceptions import NOT_RUN, PREPARED, REPLACED, reason_not_to_run
+from docs.exceptions import NOT_RUN, PREPARED, REPLACED, executable
 from docs.page import Command, File, Step, commands, difference, steps
 from docs.world import why_not, world
 
@@ -89,33 +89,6 @@ def _find_programs(wanted: list[Step]) -> None:
     texts = [step.text for step in wanted if isinstance(step, Command)]
     for name in sorted(OF_DEBIAN & {text.split()[0] for text in texts}):
         program(name)
-
-
-def executable(page: str, all_steps: list[Step]) -> list[Step]:
-    """Return what is executed: the preparation, and the steps without those of the exceptions."""
-    prepared = [
-        step if isinstance(step, File) else Command(0, step, []) for step in preparation(page)
-    ]
-    return [*prepared, *(replaced(page, step) for step in all_steps if is_run(page, step))]
-
-
-def preparation(page: str) -> list[File | str]:
-    return PREPARED.get(page, [])
-
-
-def is_run(page: str, step: Step) -> bool:
-    return isinstance(step, File) or not reason_not_to_run(page, step.text)
-
-
-def replaced(page: str, step: Step) -> Step:
-    """Return a step, with another command if the page's cannot run here."""
-    if isinstance(step, File):
-        return step
-    text = step.text
-    for exception in REPLACED:
-        if re.fullmatch(exception.page, page):
-            text = re.sub(exception.command, exception.instead, text)
-    return replace(step, text=text)
 
 
 def fault_of(page: str, step: Step, result: dict[str, object]) -> str:

@@ -41,7 +41,7 @@ from robots_guard.testing import Loopback
 TESTS = Path(__file__).parents[1]
 PROGRAMS = Path(sys.executable).parent
 CERTIFICATES = Path("/etc/ssl/certs")
-WITHIN = 40.0  # seconds for a command, and for a program that stays until it is ready
+WITHIN = 90.0  # seconds for a command, and for a program that stays until it is ready
 
 #: Programs that stay until the reader ends them, and what they print when they are ready.
 STAYING = [
@@ -284,7 +284,7 @@ class Staying:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
         try:
-            self._process.wait(WITHIN / 2)
+            self._process.wait(WITHIN)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
