@@ -52,7 +52,7 @@ def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
         if found is None:
             break
         command, words = found, words[1:]
-    assert command is not commands, words
+    assert command is not commands or words[0].startswith("-"), words
     return command, words
 
 

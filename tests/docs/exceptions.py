@@ -47,6 +47,11 @@ NOT_RUN = [
         r"^chromium ",
         "opens a window; tests/integrations/mitmproxy/test_browser.py uses these flags",
     ),
+    NotRun(
+        "docs/cli.md",
+        r"^man ",
+        "needs the pages that the wheel installs; tests/cli/test_man_pages.py",
+    ),
     NotRun("docs/start/kubernetes.md", r"^kubectl ", "needs a cluster"),
     NotRun("docs/audit.md", r"--tsa", "asks a time-stamping authority; tests/audit/extra"),
     NotRun("docs/audit.md", r"--store sqlite:////var/lib", "is a store of the reader's"),

@@ -45,7 +45,7 @@ WITHIN = 90.0  # seconds for a command, and for a program that stays until it is
 
 #: Programs that stay until the reader ends them, and what they print when they are ready.
 STAYING = [
-    (re.compile(r"^(\w+=\S+ )*robots-guard proxy (?!ca\b)"), re.compile(r"guarding \S+ on ")),
+    (re.compile(r"^(\w+=\S+ )*robots-guard proxy\b(?! ca\b)"), re.compile(r"guarding \S+ on ")),
     (re.compile(r"^mitmdump "), re.compile(r"robots_guard: guarding")),
     (re.compile(r"^robots-guard console "), re.compile(r"the console is at ")),
     (re.compile(r"^robots-guard audit tail\b"), re.compile("")),
