@@ -17,6 +17,7 @@ from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
 from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
+from robots_guard.core.robots_file import RobotsFile
 from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
 from robots_guard.errors import (
     AuditLogError,
@@ -45,7 +46,7 @@ __all__ = [
     "Document", "Failed", "Failure", "FetchTrouble", "Fetched", "Get", "Guard", "Limits",
     "MalformedURL", "MissingExtra", "NotGoverned", "Origin", "Passage", "Permission", "Policy",
     "Question", "Reason", "RequestDeferred", "RequestDisallowed", "RequestRefused",
-    "ResponseRefused", "RobotsGuardError", "RuleRef", "Settings", "SettingsError", "StoreError",
+    "ResponseRefused", "RobotsFile", "RobotsGuardError", "RuleRef", "Settings", "SettingsError", "StoreError",
     "SyncGuard", "SyncPassage", "Terms", "Verdict", "__version__", "open_guard", "open_sync",
     "settings_of", "split_url",
 ]

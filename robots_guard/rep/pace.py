@@ -68,6 +68,21 @@ class Delay(NamedTuple):
     window: Window | None = None
 
 
+class Rate(NamedTuple):
+    """A rate as a file states it: so many requests in so many seconds, with `window` only then."""
+
+    requests: int
+    seconds: int
+    window: Window | None = None
+
+    @property
+    def delay(self) -> float:
+        """Seconds from one request to the next, so that no burst is allowed."""
+        if self.requests == 0:
+            return math.inf
+        return self.seconds / self.requests
+
+
 class Visit(NamedTuple):
     """A time at which requests are welcome."""
 
@@ -110,6 +125,22 @@ def pace_of(records: Iterable[Line]) -> Pace | None:
     return Pace(tuple(delays.values()), tuple(visits.values()), tuple(odd), tuple(lines))
 
 
+def crawl_delay_of(pace: Pace) -> float | None:
+    """The longest Crawl-delay of a group in seconds, without the delays of its Request-rate."""
+    found = (_delay(line) for line in pace.lines if line.field == "crawl-delay")
+    return max((delay.seconds for delay in found if delay is not None), default=None)
+
+
+def request_rate_of(pace: Pace) -> Rate | None:
+    """The slowest Request-rate of a group."""
+    found = (_read_rate(line.value) for line in pace.lines if line.field == "request-rate")
+    return max((rate for rate in found if rate is not None), key=_delay_of_rate, default=None)
+
+
+def _delay_of_rate(rate: Rate) -> float:
+    return rate.delay
+
+
 def _keep_longest(delays: dict[Window | None, Delay], found: Delay) -> None:
     if found.window not in delays and len(delays) >= WINDOWS:
         found = found._replace(window=None)
@@ -128,9 +159,15 @@ def _delay(line: Line) -> Delay | None:
 
 
 def _rate(line: Line) -> Delay | None:
-    """Read a rate of n requests per period as one per n-th part of it, so that no burst is
-    allowed."""
-    found = _RATE.fullmatch(line.value)
+    """Read a rate of n requests per period as one per n-th part of it."""
+    rate = _read_rate(line.value)
+    if rate is None:
+        return None
+    return Delay(rate.delay, line, rate.window)
+
+
+def _read_rate(value: str) -> Rate | None:
+    found = _RATE.fullmatch(value)
     if found is None:
         return None
     count, period, unit, when = found.groups()
@@ -139,9 +176,7 @@ def _rate(line: Line) -> Delay | None:
         window = _window(when)
         if window is None:
             return None
-    if int(count) == 0:
-        return Delay(math.inf, line, window)
-    return Delay(int(period) * _UNITS[unit.lower()] / int(count), line, window)
+    return Rate(int(count), int(period) * _UNITS[unit.lower()], window)
 
 
 def _visit(line: Line) -> Visit | None:
