@@ -181,11 +181,17 @@ class Checks:
 
     def is_usable(self, cached: Policy) -> bool:
         """Whether the policy may still be used, fresh or stale."""
+        return self._freshness(cached) is not Freshness.EXPIRED
+
+    def is_fresh(self, cached: Policy) -> bool:
+        """Whether the policy need not be renewed."""
+        return self._freshness(cached) is Freshness.FRESH
+
+    def _freshness(self, cached: Policy) -> Freshness:
         terms = self._overrides.terms(cached.origin)
-        freshness = cached.freshness(
+        return cached.freshness(
             self._clocks.now(), terms.dialect, needs_reservations=terms.needs_reservations
         )
-        return freshness is not Freshness.EXPIRED
 
     async def look_up_in_time(
         self,

@@ -307,6 +307,25 @@ class Guard:
             return cached
         return await self._renewals.fetch(origin, cached, fetcher or self._fetcher)
 
+    async def fresh_policy(self, origin: Origin, fetcher: Fetcher | None = None) -> Policy | None:
+        """Return the origin's policy if it is fresh, after renewing it if it is not; None if there
+        is none within the decision timeout.
+
+        It decides and records nothing, and does not raise.
+        """
+        deadline = self._clocks.monotonic() + self._options.decision_timeout
+        try:
+            cached, _ = await self._checks.look_up_in_time(origin, deadline)
+            if cached is None or (isinstance(cached, Policy) and not self._checks.is_fresh(cached)):
+                left = self._checks.time_left(deadline)
+                cached = await self._renewals.fetch_within(
+                    left, origin, cached, fetcher or self._fetcher
+                )
+        except Exception:  # the caller can do without it
+            log.exception("the policy of %s is not available", origin)
+            return None
+        return cached if isinstance(cached, Policy) else None
+
     async def prefetch(self, question: Question, fetcher: Fetcher | None = None) -> None:
         """Load what `peek` needs to answer the question, within the decision timeout.
 
