@@ -23,12 +23,14 @@ from robots_guard.scrapy.errors import (
 )
 from robots_guard.scrapy.links import RobotsGuardLinks
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.robot_parser import RobotParser
 from robots_guard.scrapy.seal import RobotsGuardSeal
 
 __all__ = [
     "Addon",
     "GuardPriorityQueue",
     "GuardScheduler",
+    "RobotParser",
     "RobotsDeferred",
     "RobotsDisallowed",
     "RobotsGuardLinks",

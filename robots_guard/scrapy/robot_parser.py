@@ -1,0 +1,125 @@
+"""The guard's engine as a parser for Scrapy, behind Scrapy's own interface.
+
+    ROBOTSTXT_PARSER = "robots_guard.scrapy.RobotParser"
+
+makes Scrapy's own RobotsTxtMiddleware judge by it, without the add-on. With the add-on, such an
+object is what handlers of the signal `robots_parsed` receive.
+
+Scrapy asks with a whole User-Agent, and the engine compares product tokens. So the tokens in the
+User-Agent are found, and the groups for all of them apply. Tokens of browsers identify no crawler.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+from scrapy.robotstxt import RobotParser as ScrapyRobotParser
+
+from robots_guard.core.robots_file import RobotsFile
+from robots_guard.core.site_settings import SiteSettings
+from robots_guard.scrapy.options import PREFIX
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+DEFAULTS = SiteSettings()
+KEPT_AGENTS = 64  # of one file: requests may have any number of User-Agent headers
+
+#: Product tokens: at the beginning of a User-Agent, before a slash (RFC 9110 section 10.1.5), and
+#: after `compatible;`, as in the User-Agent of most search engines.
+_PRODUCT = re.compile(
+    r"(?:\A\s*|(?<=compatible;)\s*|(?<=[\s(;,])(?=[A-Za-z_-]+/))([A-Za-z_-]+)", re.IGNORECASE
+)
+_BROWSERS = frozenset(
+    (
+        "mozilla",
+        "applewebkit",
+        "chrome",
+        "edg",
+        "firefox",
+        "gecko",
+        "headlesschrome",
+        "mobile",
+        "opr",
+        "safari",
+        "version",
+    )
+)
+_EVERY_AGENT = ("*",)
+
+
+class RobotParser(ScrapyRobotParser):
+    """One robots.txt, behind Scrapy's parser interface. It is parsed when it is first needed.
+
+    `max_delay` limits the delay that is returned, as it limits the guard's.
+    """
+
+    def __init__(
+        self,
+        robotstxt_body: bytes,
+        *,
+        dialect: str = DEFAULTS.dialect,
+        matching: str = DEFAULTS.matching,
+        max_delay: float = DEFAULTS.max_delay,
+    ) -> None:
+        self._file = RobotsFile.parse(robotstxt_body, dialect=dialect, matching=matching)
+        self._max_delay = max_delay
+        self._groups: LRUCache[str, tuple[str, ...]] = LRUCache(KEPT_AGENTS)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler | None, robotstxt_body: bytes) -> RobotParser:
+        """Create the parser of a file, by ROBOTS_GUARD_DIALECT and ROBOTS_GUARD_MATCHING.
+
+        Raises SettingsError if one of them is not known.
+        """
+        if crawler is None:
+            return cls(robotstxt_body)
+        settings = crawler.settings
+        return cls(
+            robotstxt_body,
+            dialect=settings.get(f"{PREFIX}DIALECT", DEFAULTS.dialect),
+            matching=settings.get(f"{PREFIX}MATCHING", DEFAULTS.matching),
+            max_delay=settings.getfloat(f"{PREFIX}MAX_DELAY", DEFAULTS.max_delay),
+        )
+
+    @property
+    def file(self) -> RobotsFile:
+        """The file with all that can be asked of it: sitemaps, rates, the rule that decides."""
+        return self._file
+
+    def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
+        """Whether a crawler with this User-Agent may request a URL."""
+        wanted = _text(url)
+        return all(self._file.can_fetch(token, wanted) for token in self._tokens(user_agent))
+
+    def crawl_delay(self, user_agent: str | bytes) -> float | None:
+        """The longest Crawl-delay for this User-Agent in seconds, at most `max_delay`; None if
+        there is none."""
+        delays = [self._file.crawl_delay(token) for token in self._tokens(user_agent)]
+        known = [delay for delay in delays if delay is not None]
+        if not known or not self._max_delay:
+            return None
+        return min(max(known), self._max_delay)
+
+    def _tokens(self, user_agent: str | bytes) -> tuple[str, ...]:
+        """The product tokens in a User-Agent that the file names; if it names none, `*`."""
+        text = _text(user_agent)
+        found = self._groups.get(text)
+        if found is None:
+            named = (token for token in product_tokens(text) if self._file.names(token))
+            found = self._groups[text] = tuple(named) or _EVERY_AGENT
+        return found
+
+
+def product_tokens(user_agent: str) -> list[str]:
+    """The product tokens in a User-Agent, each once, without those of browsers."""
+    found = dict.fromkeys(_PRODUCT.findall(user_agent))
+    return [token for token in found if token.lower() not in _BROWSERS]
+
+
+def _text(value: str | bytes) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")  # RobotsFile restores the bytes
+    return value
