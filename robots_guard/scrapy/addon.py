@@ -34,10 +34,10 @@ from robots_guard.scrapy.options import (
     ENABLED,
     FALLBACK_SCHEDULER,
     is_enabled,
-    is_explicit,
     options_of,
 )
 from robots_guard.scrapy.seal import RobotsGuardSeal
+from robots_guard.scrapy.switches import find_switches
 from robots_guard.settings import Settings, open_guard, signals_note
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _check_resources(settings: Settings) -> None:
 
 
 def _install(settings: BaseSettings, *, report_only: bool) -> None:
+    switches = [] if _is_installed(settings) else list(find_switches(settings))
     _disable_builtin(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PRIORITY)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
@@ -105,17 +106,19 @@ def _install(settings: BaseSettings, *, report_only: bool) -> None:
     _gate_scheduler(settings)
     effect = _REPORTS if report_only else _ENFORCES
     log.info("robots_guard %s; it replaces Scrapy's RobotsTxtMiddleware, which is off", effect)
-    if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
-        log.warning(
-            "ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it",
-            ENABLED,
-        )
+    for sentence in switches:
+        log.warning("%s", sentence)
     for name in _builtin_subclasses(settings):
         log.warning(
             "%s, a subclass of RobotsTxtMiddleware, stays on and fetches each robots.txt again: set it to None in %s",
             name,
             _MIDDLEWARES,
         )
+
+
+def _is_installed(settings: BaseSettings) -> bool:
+    """Whether the add-on has changed these settings already."""
+    return RobotsGuardSeal in settings.getdict(_MIDDLEWARES)
 
 
 def _gate_scheduler(settings: BaseSettings) -> None:

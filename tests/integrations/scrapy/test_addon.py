@@ -9,6 +9,7 @@ from integrations.scrapy.components import OwnRobots
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.robotstxt import PythonRobotParser
 from scrapy.settings import Settings
 from scrapy.spiders import Spider
 
@@ -28,12 +29,19 @@ MIDDLEWARE = "robots_guard.scrapy.RobotsGuardMiddleware"
 
 
 @pytest.fixture
-def applied(tmp_path):
+def configured(tmp_path) -> Settings:
+    """The settings of a project that the add-on can work with."""
+    settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_STORE": "memory:"})
+    settings.set("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path))
+    return settings
+
+
+@pytest.fixture
+def applied(configured):
     """A factory of settings that the add-on has updated."""
 
     def apply(**chosen) -> Settings:
-        settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_STORE": "memory:"})
-        settings.set("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path))
+        settings = configured.copy()
         settings.update(chosen, priority="project")
         Addon().update_settings(settings)
         return settings
@@ -148,6 +156,67 @@ def test_overriding_robotstxt_obey_false_logs_a_warning(applied, caplog):
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "ROBOTS_GUARD_ENABLED = False" in record.message
+
+
+SPIDER, COMMAND_LINE = 30, 40  # priorities of settings
+BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
+OFF = "set ROBOTS_GUARD_ENABLED = False to switch it off"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "priority", "expected"),
+    [
+        ("ROBOTSTXT_OBEY", False, 20, ("settings of the project", OFF)),
+        ("ROBOTSTXT_OBEY", False, SPIDER, ("the spider (custom_settings)", OFF)),
+        ("ROBOTSTXT_OBEY", "0", COMMAND_LINE, ("the command line", OFF)),
+        (
+            "DOWNLOADER_MIDDLEWARES",
+            {BUILTIN: None},
+            20,
+            ("switches RobotsTxtMiddleware off in the settings of the project", OFF),
+        ),
+        (
+            "DOWNLOADER_MIDDLEWARES",
+            {RobotsTxtMiddleware: None},
+            SPIDER,
+            ("the spider (custom_settings)", OFF),
+        ),
+        ("DOWNLOADER_MIDDLEWARES_BASE", {}, 20, ("DOWNLOADER_MIDDLEWARES_BASE switches", OFF)),
+        (
+            "ROBOTSTXT_PARSER",
+            "scrapy.robotstxt.PythonRobotParser",
+            20,
+            ("has no effect", "remove it. ROBOTS_GUARD_DIALECT"),
+        ),
+        ("ROBOTSTXT_PARSER", PythonRobotParser, 20, ("scrapy.robotstxt.PythonRobotParser in",)),
+    ],
+)
+def test_each_setting_that_has_no_effect_any_more_logs_one_warning(
+    configured, caplog, name, value, priority, expected
+):
+    configured.set(name, value, priority)
+    Addon().update_settings(configured)
+    Addon().update_settings(configured)
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(name)
+    assert all(part in record.message for part in expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ROBOTSTXT_OBEY", True),
+        ("DOWNLOADER_MIDDLEWARES", {BUILTIN: 50}),
+        ("ROBOTSTXT_PARSER", "robots_guard.scrapy.RobotParser"),
+    ],
+)
+def test_a_setting_that_changes_nothing_logs_no_warning(configured, caplog, name, value):
+    configured.set(name, value, "project")
+    Addon().update_settings(configured)
+
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", [OwnRobots, "integrations.scrapy.components.OwnRobots"])
