@@ -24,6 +24,8 @@ from robots_guard.gateway.errors import (
     ResponseRefused,
 )
 
+log = logging.getLogger("robots_guard")
+
 
 class RobotsRefused(RequestRefused, IgnoreRequest):
     """The guard refused a request or its response.
@@ -69,8 +71,9 @@ class NotYet(RobotsRefused):
 
 def abort(error: SettingsError) -> NoReturn:
     """End the process with one sentence on stderr and exit status 1, however the crawl was
-    started."""
+    started. The sentence also goes to LOG_FILE."""
     message = f"robots_guard: {error}"
+    _log_elsewhere(str(error))
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -79,6 +82,15 @@ def abort(error: SettingsError) -> NoReturn:
     # be logged, too.
     loop.call_soon(sys.exit, message)
     raise asyncio.CancelledError(message)
+
+
+def _log_elsewhere(message: str) -> None:
+    """Log a sentence by the handlers that do not write to stderr or stdout, which has it anyway."""
+    record = log.makeRecord(log.name, logging.CRITICAL, __file__, 0, message, (), None)
+    for handler in (*log.handlers, *logging.root.handlers):
+        is_console = getattr(handler, "stream", None) in (sys.stderr, sys.stdout)
+        if not is_console and record.levelno >= handler.level:
+            handler.handle(record)
 
 
 def _abort_outside_asyncio(message: str) -> NoReturn:

@@ -97,12 +97,13 @@ def test_a_missing_agent_ends_the_process_however_the_crawl_is_started(net, mode
 
 @pytest.mark.parametrize("command", ["crawl", "runspider", "fetch"])
 @pytest.mark.parametrize("reactor", ["asyncio", "epoll"])
-def test_a_missing_agent_ends_the_scrapy_command(net, tmp_path, command, reactor):
+def test_a_missing_agent_ends_the_scrapy_command_and_is_logged(net, tmp_path, command, reactor):
     site = net.origin("")
     _write_project(
         tmp_path,
         f"{site.url}/a",
         ADDONS=ADDON,
+        LOG_FILE=str(tmp_path / "log"),
         **QUIET,
         **({"TWISTED_REACTOR": EPOLL} if reactor == "epoll" else {}),
     )
@@ -116,6 +117,10 @@ def test_a_missing_agent_ends_the_scrapy_command(net, tmp_path, command, reactor
 
     assert child.returncode == 1
     assert "ROBOTS_GUARD_AGENT is not set" in error_sentence(child.stderr)
+    assert (
+        "[robots_guard] CRITICAL: ROBOTS_GUARD_AGENT is not set" in (tmp_path / "log").read_text()
+    )
+    assert child.stderr.count("ROBOTS_GUARD_AGENT is not set") == 1
     assert site.received == []
 
 
