@@ -450,6 +450,7 @@ class RobotsGuardMiddleware:
 
     def _spider_closed(self) -> None:
         self._gate.close()
+        self._refusals.summarise()
         for name, count in self._guard.counts.items():
             self._crawler.stats.set_value(f"robots_guard/{name}", count)
 

@@ -20,7 +20,7 @@ def test_no_password_is_logged_however_the_url_is_misspelt(net):
         f"http://alice:s3cret@{here}/private/q?token=s3cret",
     ]
 
-    done = crawl(urls, {"LOG_LEVEL": "INFO"})
+    done = crawl(urls, {"LOG_LEVEL": "DEBUG"})
 
     lines = [line for line in done.log.splitlines() if "[robots_guard]" in line]
     assert [done[url]["action"] for url in urls] == ["drop"] * 3
