@@ -27,11 +27,13 @@ from scrapy.http import Response
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
 from robots_guard.core.freshness import PAUSE_STATUSES
+from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_cached
 from robots_guard.ports import Fetcher
+from robots_guard.scrapy.announcements import Announcements
 from robots_guard.scrapy.bypasses import find_bypasses
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.scrapy.deferral.known_origins import KnownOrigins
@@ -45,7 +47,7 @@ from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
 from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
-from robots_guard.scrapy.questions import Questions, hosts_of
+from robots_guard.scrapy.questions import BYPASS, Questions, hosts_of
 from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.refusals import RefusalLog
 from robots_guard.scrapy.response_gate import ResponseGate
@@ -60,6 +62,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("robots_guard")
 
+_BYPASS_RECORDED = (
+    "%s in a request's meta exempts %s, and each other request that has it, from robots.txt: they are"
+    " made, and recorded as bypassed. Remove it, or set ROBOTS_GUARD_META_BYPASS = 'deny' to have them"
+    " judged"
+)
+_BYPASS_WITHOUT_EFFECT = (
+    "%s in a request's meta has no effect on %s, nor on any other request:"
+    " ROBOTS_GUARD_META_BYPASS is 'deny'. Exempt a site by an override instead"
+)
 MAX_UNSCHEDULED_WAIT = 3.0  # seconds; for downloads that bypass the scheduler, and not for turns
 
 
@@ -81,9 +92,9 @@ class RobotsGuardMiddleware:
         settings = options.settings
         self._crawler: Any = crawler  # its attributes are set once the crawl has begun
         self._runtime = runtime
-        self._questions = Questions(
-            crawler, settings.agent, denies_bypass=options.meta_bypass == "deny"
-        )
+        self._denies_bypass = options.meta_bypass == "deny"
+        self._questions = Questions(crawler, settings.agent, denies_bypass=self._denies_bypass)
+        self._announcements = Announcements(crawler, runtime)
         self._fetcher = ScrapyFetcher(
             crawler, runtime, user_agent=settings.user_agent, tls_verified=options.tls_verified
         )
@@ -127,6 +138,7 @@ class RobotsGuardMiddleware:
         self._refused: WeakSet[Request] = WeakSet()
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
         self._has_warned = False
+        self._has_warned_of_bypass = False
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -145,9 +157,11 @@ class RobotsGuardMiddleware:
             deferral = restore(request)
             if self._fetcher.owns(request):
                 return None
-            copy = await self._seal(request, deferral)
-            has_passed = copy is None
-            return copy
+            if BYPASS in request.meta:
+                self._warn_of_bypass(request)
+            result = await self._seal(request, deferral)
+            has_passed = result is None
+            return result
         finally:
             if not has_passed:  # if it has, `Pacing.admit` or the handler hook releases it
                 self._gate.release(request)
@@ -219,7 +233,15 @@ class RobotsGuardMiddleware:
     async def _check(self, request: Request, question: Question) -> Decision:
         # for `peek`, too: a refresh in the background uses the same proxy
         fetcher = self._fetcher_for(request)
-        return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
+        decision = self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
+        await self._announce(request, decision.policy)
+        return decision
+
+    async def _announce(self, request: Request, policy: Policy | None) -> None:
+        """Announce the policy's robots.txt to the handlers of `robots_parsed`, if it is new."""
+        if policy is not None and self._announcements.is_due(policy):
+            terms = self._guard.terms(policy.origin)
+            await self._announcements.send(request, policy, terms, CLOCKS.now())
 
     def _fetcher_for(self, request: Request) -> Fetcher:
         return self._direct or self._fetcher.bound(request)
@@ -427,6 +449,16 @@ class RobotsGuardMiddleware:
     def _spider_idle(self) -> None:
         if self._gate.has_waiters:
             raise DontCloseSpider
+
+    def _warn_of_bypass(self, request: Request) -> None:
+        """Say once in a crawl what `dont_obey_robotstxt` does."""
+        if self._has_warned_of_bypass or not request.meta[BYPASS]:
+            return
+        if not self._denies_bypass and not self._questions.is_exempt(request):
+            return
+        self._has_warned_of_bypass = True
+        sentence = _BYPASS_WITHOUT_EFFECT if self._denies_bypass else _BYPASS_RECORDED
+        log.warning(sentence, BYPASS, shown_url(request.url))
 
     def _warn_of_ungated_queue(self) -> None:
         if not self._gate.attached and not self._has_warned:

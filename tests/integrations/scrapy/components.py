@@ -17,6 +17,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
+from scrapy.robotstxt import RobotParser
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
@@ -435,6 +436,45 @@ class ChangesLate:
             request._set_url(request.url.partition("?to=")[2])
         ChangesUrl.process_request(self, request)
         SetsHost.process_request(self, request)
+
+
+class ListensForRobots:
+    """Writes into the stats what `robots_parsed` says of each site, slowly, and counts pages that did
+    not wait for that."""
+
+    def __init__(self, crawler):
+        self.stats = crawler.stats
+        self.heard = set()
+        self.stats.set_value("heard", [])
+        if hasattr(signals, "robots_parsed"):
+            crawler.signals.connect(self.hear, signals.robots_parsed)
+            crawler.signals.connect(self.count_early, signals.request_reached_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    async def hear(self, robotparser, request):
+        await asyncio.sleep(0.2)
+        site = request.url.rpartition("/")[0]
+        self.heard.add(site)
+        self.stats.get_value("heard").append(
+            {
+                "site": site,
+                "allowed": [
+                    robotparser.allowed(f"{site}/{page}", "mybot/1.0 (+http://x.test)")
+                    for page in ("a", "private")
+                ],
+                "delay": robotparser.crawl_delay(b"mybot"),
+                "sitemaps": list(robotparser.file.sitemaps),
+                "is_parser": isinstance(robotparser, RobotParser),
+            }
+        )
+
+    def count_early(self, request):
+        site, _, page = request.url.rpartition("/")
+        if page != "robots.txt" and site not in self.heard:
+            self.stats.inc_value("early")
 
 
 class BreaksTheLog:

@@ -474,19 +474,28 @@ def test_h22_dont_obey_robotstxt_leaves_a_trace_or_has_no_effect(net, bypass):
     url = f"{site.url}/private/x"
 
     done = crawl(
-        [{"url": url, "meta": {"dont_obey_robotstxt": True}}], {"ROBOTS_GUARD_META_BYPASS": bypass}
+        [
+            {"url": url, "key": key, "meta": {"dont_obey_robotstxt": True}, "dont_filter": True}
+            for key in ("first", "second")
+        ],
+        {"ROBOTS_GUARD_META_BYPASS": bypass},
     )
 
     record = done.record(url)
+    (warning,) = [line for line in done.log.splitlines() if "dont_obey_robotstxt in a" in line]
+    assert "WARNING" in warning
+    assert url in warning
     if bypass == "audit":
-        assert site.targets == ["/private/x"]
+        assert "set ROBOTS_GUARD_META_BYPASS = 'deny'" in warning
+        assert site.targets == ["/private/x"] * 2
         assert (record["action"], record["reason"], record["relaxed"]) == (
             "pass",
             "bypassed",
             "dont_obey_robotstxt",
         )
-        assert done.stats["robots_guard/pass/bypassed"] == 1
+        assert done.stats["robots_guard/pass/bypassed"] == 2
     else:
+        assert "has no effect" in warning
         assert site.targets == []
         assert (record["action"], record["reason"]) == ("drop", "disallowed")
 
