@@ -31,7 +31,7 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.origin import Origin, split_cached
+from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.announcements import Announcements
 from robots_guard.scrapy.bypasses import find_bypasses
@@ -52,6 +52,7 @@ from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.refusals import RefusalLog
 from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.response_signals import ResponseSignals
+from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
 from robots_guard.scrapy.spelling import wire_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
@@ -147,9 +148,9 @@ class RobotsGuardMiddleware:
 
     # -- a request ---------------------------------------------------------------------------------
 
-    async def process_request(self, request: Request) -> Request | None:
-        """Pass the request (None), reschedule it (a copy), or refuse it (RobotsDisallowed,
-        RobotsDeferred)."""
+    async def process_request(self, request: Request) -> Request | Response | None:
+        """Pass the request (None), reschedule it (a copy), answer it (a robots.txt that the guard
+        has), or refuse it (RobotsDisallowed, RobotsDeferred)."""
         has_passed = False
         try:
             if self._gate.needs_policy(request):
@@ -159,7 +160,7 @@ class RobotsGuardMiddleware:
                 return None
             if BYPASS in request.meta:
                 self._warn_of_bypass(request)
-            result = await self._seal(request, deferral)
+            result = await self._seal(request, deferral) or await self._shared_response(request)
             has_passed = result is None
             return result
         finally:
@@ -242,6 +243,28 @@ class RobotsGuardMiddleware:
         if policy is not None and self._announcements.is_due(policy):
             terms = self._guard.terms(policy.origin)
             await self._announcements.send(request, policy, terms, CLOCKS.now())
+
+    async def _shared_response(self, request: Request) -> Response | None:
+        """The response to a spider's own request for a robots.txt, made of a fresh policy; None if
+        the request has to be made.
+
+        If the guard has no fresh policy, its own fetch is the only request that the site receives.
+        """
+        if not can_share(request) or self._questions.is_exempt(request):
+            return None
+        origin, target = split_cached(request.url)
+        if target != ROBOTS_TXT:
+            return None
+        with self._gate.outside_concurrency_limit(request):
+            policy = await self._guard.fresh_policy(origin, self._fetcher_for(request))
+        if policy is None:
+            return None
+        await self._announce(request, policy)
+        dialect = self._guard.terms(origin).dialect
+        response = response_from(request, policy, dialect, CLOCKS.now())
+        if response is not None:
+            self._crawler.stats.inc_value("robots_guard/fetch/shared")
+        return response
 
     def _fetcher_for(self, request: Request) -> Fetcher:
         return self._direct or self._fetcher.bound(request)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
+#: The flag of a response that no request to its site was needed for.
+FROM_CACHE = "cached"
 HISTORY = "redirect_urls"
 _REFUSAL = re.compile(rb'<meta name="robots-guard" content="(drop|defer);')
 _HEAD = 4096  # bytes at the start of a document in which _REFUSAL must occur
@@ -85,7 +87,7 @@ class Judged:
 def is_from_cache(response: Response) -> bool:
     """Whether the response comes from Scrapy's HTTP cache, so that no request has reached the
     site."""
-    return "cached" in response.flags
+    return FROM_CACHE in response.flags
 
 
 def is_refused_by_proxy(response: Response) -> bool:

@@ -71,7 +71,8 @@ _URL_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))
 _DELIMITED = frozenset(("h2", "HTTP/2"))
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
-_ON_ROUTE = frozenset(_ROUTE_META)
+#: Meta keys by which a request takes another route than the crawl's default.
+ON_ROUTE = frozenset(_ROUTE_META)
 _PROXY_CREDENTIALS = "Proxy-Authorization"
 _FETCH_META = {
     # a convention for other components; the guard itself checks DOWNLOAD only
@@ -192,7 +193,7 @@ class ScrapyFetcher:
 
     def bound(self, request: Request) -> ScrapyFetcher | BoundFetcher:
         """A Fetcher on the route of this request, which for most is the crawler's default."""
-        if not request.headers and _ON_ROUTE.isdisjoint(request.meta):
+        if not request.headers and ON_ROUTE.isdisjoint(request.meta):
             return self
         return BoundFetcher(self, Route.of(request))
 
