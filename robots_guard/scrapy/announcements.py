@@ -43,9 +43,9 @@ class Announcements:
         self._announced: dict[Origin, tuple[int, str]] = {}  # status and digest of the file
         self._running: dict[Origin, Handle[None]] = {}
 
-    def is_due(self, policy: Policy | None) -> bool:
+    def is_due(self, policy: Policy) -> bool:
         """Whether the file of a policy has not been announced yet: a fast check."""
-        if self._signal is None or policy is None or policy.document is None:
+        if self._signal is None or policy.document is None:
             return False
         return self._announced.get(policy.origin) != _key(policy.document)
 

@@ -160,7 +160,9 @@ class RobotsGuardMiddleware:
                 return None
             if BYPASS in request.meta:
                 self._warn_of_bypass(request)
-            result = await self._seal(request, deferral) or await self._shared_response(request)
+            result: Request | Response | None = await self._seal(request, deferral)
+            if result is None and can_share(request):
+                result = await self._shared_response(request)
             has_passed = result is None
             return result
         finally:
@@ -235,14 +237,14 @@ class RobotsGuardMiddleware:
         # for `peek`, too: a refresh in the background uses the same proxy
         fetcher = self._fetcher_for(request)
         decision = self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
-        await self._announce(request, decision.policy)
+        if decision.policy is not None and self._announcements.is_due(decision.policy):
+            await self._announce(request, decision.policy)
         return decision
 
-    async def _announce(self, request: Request, policy: Policy | None) -> None:
-        """Announce the policy's robots.txt to the handlers of `robots_parsed`, if it is new."""
-        if policy is not None and self._announcements.is_due(policy):
-            terms = self._guard.terms(policy.origin)
-            await self._announcements.send(request, policy, terms, CLOCKS.now())
+    async def _announce(self, request: Request, policy: Policy) -> None:
+        """Announce the policy's robots.txt to the handlers of `robots_parsed`."""
+        terms = self._guard.terms(policy.origin)
+        await self._announcements.send(request, policy, terms, CLOCKS.now())
 
     async def _shared_response(self, request: Request) -> Response | None:
         """The response to a spider's own request for a robots.txt, made of a fresh policy; None if
@@ -250,7 +252,7 @@ class RobotsGuardMiddleware:
 
         If the guard has no fresh policy, its own fetch is the only request that the site receives.
         """
-        if not can_share(request) or self._questions.is_exempt(request):
+        if self._questions.is_exempt(request):
             return None
         origin, target = split_cached(request.url)
         if target != ROBOTS_TXT:
@@ -259,7 +261,8 @@ class RobotsGuardMiddleware:
             policy = await self._guard.fresh_policy(origin, self._fetcher_for(request))
         if policy is None:
             return None
-        await self._announce(request, policy)
+        if self._announcements.is_due(policy):
+            await self._announce(request, policy)
         dialect = self._guard.terms(origin).dialect
         response = response_from(request, policy, dialect, CLOCKS.now())
         if response is not None:
