@@ -1,5 +1,6 @@
 """In both integrations, a client's own request for /robots.txt waits for the site's delay like any
-other."""
+other. In Scrapy, one that is answered with the guard's copy does not reach the site, and need not
+wait."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from robots_guard.testing import Reply
 LONG = "User-agent: *\nCrawl-delay: 30\nDisallow: /private/\n"
 DELAY = 0.3
 SHORT = f"User-agent: *\nCrawl-delay: {DELAY}\n"
+TO_THE_SITE = {"dont_cache": True}  # meta of a request that is not answered with the guard's copy
 INTEGRATIONS = {"mitmdump": mitmdump, "proxy": proxy}
 
 
@@ -138,11 +140,16 @@ def test_a_spiders_own_request_for_it_is_deferred_like_a_page(net, mode):
     site = net.origin(LONG)
     mode = MODES[mode] | {"settings": MODES[mode]["settings"] | {"ROBOTS_GUARD_HOLD_MAX": 0.1}}
     page, file = f"{site.url}/a", f"{site.url}/robots.txt"
+    plan = [
+        {"url": page},
+        {"url": file, "meta": TO_THE_SITE},
+        {"url": file, "key": "copy"},
+    ]
 
-    done = crawl([{"url": url, "inline": True} for url in (page, file)], **mode)
+    done = crawl([{"inline": True, **each} for each in plan], **mode)
 
-    assert [done[url]["action"] for url in (page, file)] == ["pass", "defer"]
-    assert done.record(file)["reason"] == "crawl-delay"
+    assert [done[key]["action"] for key in (page, file, "copy")] == ["pass", "defer", "pass"]
+    assert next(each for each in done.records if each["url"] == file)["reason"] == "crawl-delay"
     assert len(site.robots_fetches) == 1, "the guard's own"
 
 
@@ -150,15 +157,18 @@ def test_a_spiders_own_request_for_it_is_deferred_like_a_page(net, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_spiders_own_requests_for_it_keep_the_delay(net, mode):
     site = net.origin(SHORT)
-    scheduled = [f"{site.url}/{target}" for target in ("robots.txt", "b")]
+    scheduled = [
+        {"url": f"{site.url}/{target}", "meta": TO_THE_SITE} for target in ("robots.txt", "b")
+    ]
     past = [
-        {"url": f"{site.url}/{target}", "inline": True, "key": target}
+        {"url": f"{site.url}/{target}", "meta": TO_THE_SITE, "inline": True, "key": target}
         for target in ("a", "robots.txt")
     ]
 
     done = crawl([*past, *scheduled], see_through=True, **MODES[mode])
 
-    assert {done[key]["status"] for key in ("a", "robots.txt", *scheduled)} == {200}
+    keys = ("a", "robots.txt", *(each["url"] for each in scheduled))
+    assert {done[key]["status"] for key in keys} == {200}
     assert len(site.received) == 5
     assert min(gaps(site)) >= DELAY * 0.99
 

@@ -653,5 +653,5 @@ def test_the_first_refusal_is_a_warning_and_the_rest_are_not(net):
     done = crawl([f"{site.url}/private/{number}" for number in range(5)])
 
     levels = [_log_level(line) for line in done.log.splitlines() if "drop (disallowed)" in line]
-    assert sorted(levels) == [logging.INFO] * 4 + [logging.WARNING]
+    assert sorted(levels) == [logging.DEBUG] * 4 + [logging.WARNING]
     assert isinstance(site.received[0], Received)
