@@ -54,7 +54,7 @@ class GuardMiddleware:
     AiohttpResponseRefused, which are `aiohttp.ClientError`."""
 
     def __init__(self, guard: AsyncGuard, *, is_own: bool) -> None:
-        self._guard = guard
+        self.guard = guard
         self._is_own = is_own
 
     async def __call__(
@@ -62,7 +62,7 @@ class GuardMiddleware:
     ) -> aiohttp.ClientResponse:
         """Send a request if it may be made."""
         with as_client_errors():
-            judged = JudgedSend(self._guard.gate, request)
+            judged = JudgedSend(self.guard.gate, request)
             await judged.admit()
             response = await handler(request)
             try:
@@ -75,7 +75,7 @@ class GuardMiddleware:
     async def aclose(self) -> None:
         """Close the guard, if it is the middleware's own."""
         if self._is_own:
-            await self._guard.aclose()
+            await self.guard.aclose()
 
     async def __aenter__(self) -> Self:
         """Return the middleware."""

@@ -24,9 +24,12 @@ def open(agent: str | None = None, *, config: str | None = None, **settings: Any
     those that are found, and `settings` are settings by name, which win over the configuration
     (docs/settings.md). Raises SettingsError.
 
-        async with robots_guard.open("mybot") as guard:
-            if await guard.can_fetch(url):
-                ...
+    >>> async def ask(url):
+    ...     async with robots_guard.open("mybot") as guard:
+    ...         permission = await guard.can_fetch(url)
+    ...         return bool(permission), permission.rule, permission.line
+    >>> asyncio.run(ask(site + "/private/x"))
+    (False, 'Disallow: /private/', 2)
     """
     return AsyncGuard(open_gate(Component.PYTHON, agent, config, settings))
 
@@ -62,9 +65,13 @@ class AsyncGuard:
 
         Raises as `admit` does.
 
-            async with guard.turn(url) as passage:
-                response = await fetch(url)
-                await passage.respond(response.status, response.headers.get("Retry-After", ""))
+        >>> async def visit(url):
+        ...     async with robots_guard.open("mybot") as guard, guard.turn(url) as passage:
+        ...         status, retry_after = 200, ""  # of your HTTP client
+        ...         await passage.respond(status, retry_after)
+        ...     return passage.decision.verdict.reason.value
+        >>> asyncio.run(visit(site + "/open"))
+        'allowed'
         """
         passage = await self.admit(url, method=method)
         await passage.use()

@@ -52,6 +52,8 @@ class Passage:
     async def use(self) -> None:
         """Count the turn from now. Raises RequestRefused if the request may not be sent."""
         if self._is_used:
+            # The response to the earlier attempt has begun by now, if there was one.
+            await self._gate.note_response(self.decision, ResponseHead(status=0))
             self.decision = await self._gate.take(self._question)
         self._is_used = True
         self.decision = await self._gate.use(self.decision)

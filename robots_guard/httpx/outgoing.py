@@ -33,6 +33,7 @@ class JudgedCall:
 
     def __init__(self, request: httpx.Request, agent: str, *, writes_target: bool) -> None:
         self._request = request
+        self._writes_target = writes_target
         self._target = _target(request, writes_target=writes_target)
         self._wire = _wire(request, self._target)
         self.question: Question
@@ -45,12 +46,16 @@ class JudgedCall:
         """Return the request to hand on. `trace` replaces its extension of that name."""
         request = self._request
         length = _body_length(request)
+        extensions = {**request.extensions, "trace": trace}
+        # Only if the caller has set it: httpcore also writes it to a proxy, without the origin.
+        if extensions.pop("target", None) is not None and self._writes_target:
+            extensions["target"] = self._target
         return httpx.Request(
             request.method,
             request.url,
             headers=_fields(request, self.question.origin, length),
             stream=_counted(request.stream, length),
-            extensions={**request.extensions, "target": self._target, "trace": trace},
+            extensions=extensions,
         )
 
     def difference(self, written: Any) -> str | None:

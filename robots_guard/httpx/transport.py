@@ -48,13 +48,13 @@ class Transport(httpx.BaseTransport):
     ) -> None:
         _check_arguments(guard, agent, config, settings)
         self._is_own = guard is None
-        self._guard = guard or SyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self.guard = guard or SyncGuard(open_gate(Component.HTTPX, agent, config, settings))
         self._wrapped = wrapped or httpx.HTTPTransport()
         self._announces = isinstance(self._wrapped, httpx.HTTPTransport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request if it may be made. Raises the errors that the class names."""
-        run, gate = self._guard.run, self._guard.gate
+        run, gate = self.guard.run, self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
         with as_transport_errors():
             passage = run(partial(gate.admit, judged.question, judged.verdict))
@@ -79,8 +79,8 @@ class Transport(httpx.BaseTransport):
             trace(event, info)
         if self._announces and _is_written(event, info):
             with as_transport_errors():
-                _check_written(judged, self._guard.gate, info["request"])
-                self._guard.run(passage.use)
+                _check_written(judged, self.guard.gate, info["request"])
+                self.guard.run(passage.use)
 
     def close(self) -> None:
         """Close the wrapped transport, and the guard if it is the transport's own."""
@@ -88,7 +88,7 @@ class Transport(httpx.BaseTransport):
             self._wrapped.close()
         finally:
             if self._is_own:
-                self._guard.close()
+                self.guard.close()
 
 
 class AsyncTransport(httpx.AsyncBaseTransport):
@@ -106,13 +106,13 @@ class AsyncTransport(httpx.AsyncBaseTransport):
     ) -> None:
         _check_arguments(guard, agent, config, settings)
         self._is_own = guard is None
-        self._guard = guard or AsyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self.guard = guard or AsyncGuard(open_gate(Component.HTTPX, agent, config, settings))
         self._wrapped = wrapped or httpx.AsyncHTTPTransport()
         self._announces = isinstance(self._wrapped, httpx.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request if it may be made. Raises the errors that `Transport` names."""
-        gate = self._guard.gate
+        gate = self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
         with as_transport_errors():
             passage = await gate.admit(judged.question, judged.verdict)
@@ -137,7 +137,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
             await trace(event, info)
         if self._announces and _is_written(event, info):
             with as_transport_errors():
-                _check_written(judged, self._guard.gate, info["request"])
+                _check_written(judged, self.guard.gate, info["request"])
                 await passage.use()
 
     async def aclose(self) -> None:
@@ -146,7 +146,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
             await self._wrapped.aclose()
         finally:
             if self._is_own:
-                await self._guard.aclose()
+                await self.guard.aclose()
 
 
 def _check_arguments(

@@ -15,7 +15,7 @@ async def ask(url: str) -> bool:
         permission = await guard.can_fetch(url)
         assert_type(permission, Permission)
         assert_type(permission.line, int | None)
-        guard.can_fetch(url).rule  # type: ignore[attr-defined]  # it has to be awaited
+        assert_type(await guard.admit(url), robots_guard.Passage)
         async with guard.turn(url) as passage:
             await passage.respond(200)
         return bool(permission)

@@ -20,7 +20,7 @@ from support.waiting import eventually, until
 
 import robots_guard
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.testing import RecordingOrigin, Reply
+from robots_guard.testing import RecordingOrigin
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 SLOW = "User-agent: *\nCrawl-delay: {}\n"
