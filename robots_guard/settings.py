@@ -192,9 +192,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["proxy", "always", "never"],
         Meta(
             description="Where a PASS that must be recorded but cannot be is refused: in the"
-            " `proxy`, `always` or `never`. The reason is then `unrecorded`. In Scrapy, on the"
-            " command line and in the console it is otherwise released and counted, a warning is"
-            " logged, and the audit log records it as soon as it can be written."
+            " `proxy`, `always` or `never`. The reason is then `unrecorded`. Elsewhere than in the"
+            " proxy it is otherwise released and counted, a warning is logged, and the audit log"
+            " records it as soon as it can be written."
         ),
     ] = "proxy"
     audit_durability: Annotated[
@@ -325,8 +325,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=LONGEST_DELAY,
             description="The most seconds that a request that cannot be requeued is held for its"
-            " turn. In the proxy this is any request; in Scrapy, downloads that bypass the"
-            " scheduler, such as media, where it is 60 unless you set it.",
+            " turn. In Scrapy this is a download that bypasses the scheduler, such as media, where"
+            " it is 60 unless you set it; elsewhere it is any request.",
         ),
     ] = 3.0
     decision_timeout: Annotated[

@@ -43,13 +43,14 @@ class BackgroundLoop:
 
         If the wait is interrupted, as by KeyboardInterrupt, the coroutine is cancelled.
         """
-        self._check()
-        coroutine = work()
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the loop was closed in this moment
-            coroutine.close()
-            raise ClosedGuard(CLOSED) from None
+        if os.getpid() != self._pid:
+            raise ClosedGuard(FORKED)
+        if threading.current_thread() is self._thread:
+            raise ClosedGuard(OWN_THREAD)
+        with self._lock:  # what is begun before the end is ended by it
+            if self._is_closed:
+                raise ClosedGuard(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -71,14 +72,6 @@ class BackgroundLoop:
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT)
 
-    def _check(self) -> None:
-        if os.getpid() != self._pid:
-            raise ClosedGuard(FORKED)
-        if threading.current_thread() is self._thread:
-            raise ClosedGuard(OWN_THREAD)
-        if self._is_closed:
-            raise ClosedGuard(CLOSED)
-
     def _serve(self) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)
@@ -88,8 +81,7 @@ class BackgroundLoop:
             loop.run_until_complete(_cancel_others())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            with self._lock:
-                loop.close()
+            loop.close()
 
 
 async def _cancel_others() -> None:

@@ -26,9 +26,10 @@ T = TypeVar("T")
 def open_sync(agent: str | None = None, *, config: str | None = None, **settings: Any) -> SyncGuard:
     """Open a guard whose methods wait instead of being awaited. The arguments are those of `open`.
 
-    with robots_guard.open_sync("mybot") as guard:
-        if guard.can_fetch(url):
-            ...
+    >>> with robots_guard.open_sync("mybot") as guard:
+    ...     permission = guard.can_fetch(site + "/private/x")
+    >>> bool(permission), permission.rule, permission.line
+    (False, 'Disallow: /private/', 2)
     """
     return SyncGuard(open_gate(Component.PYTHON, agent, config, settings))
 
@@ -42,7 +43,11 @@ class SyncGuard:
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
-        self._background = BackgroundLoop(gate.close)
+        try:
+            self._background = BackgroundLoop(gate.close)
+        except BaseException:
+            gate.close_guard()
+            raise
         self._finalizer = weakref.finalize(self, self._background.close)
 
     def can_fetch(self, url: str, *, method: str = "GET") -> Permission:

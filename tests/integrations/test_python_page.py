@@ -33,7 +33,7 @@ def site(net, tmp_path, monkeypatch) -> RecordingOrigin:
     return net.origin("User-agent: *\nDisallow: /private/\n")
 
 
-@pytest.mark.parametrize(("block", "printed"), zip(BLOCKS, PRINTED, strict=True))
+@pytest.mark.parametrize(("block", "printed"), list(zip(BLOCKS, PRINTED, strict=True)))
 def test_the_page(site, capsys, block, printed):
     names: dict[str, object] = {}
     exec(compile(block.replace("https://example.com", site.url), str(PAGE), "exec"), names)

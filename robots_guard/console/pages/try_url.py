@@ -36,11 +36,10 @@ class TryResult(NamedTuple):
 
 def recorded_purposes(search: Search) -> str:
     """Return the purposes that the crawler or proxy declared which started last; empty if it declared none."""
-    components = [Component.SCRAPY.value, Component.PROXY.value]
     found = search.rows(
-        "SELECT settings->>'$.purposes' FROM records WHERE kind = 'start' AND component IN (?, ?)"
-        ' ORDER BY "at" DESC LIMIT 1',
-        components,
+        "SELECT settings->>'$.purposes' FROM records WHERE kind = 'start'"
+        ' AND component NOT IN (?, ?) ORDER BY "at" DESC LIMIT 1',
+        [Component.CLI.value, Component.CONSOLE.value],
     )
     return next((purposes for (purposes,) in found if purposes), "")
 
