@@ -22,7 +22,12 @@ from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import ClosedGuard
 from robots_guard.gateway.deferrals import DeferralMemory
-from robots_guard.gateway.errors import RequestDeferred, ResponseRefused, refusal_of
+from robots_guard.gateway.errors import (
+    RequestDeferred,
+    RequestDisallowed,
+    ResponseRefused,
+    refusal_of,
+)
 from robots_guard.guard.guard import Guard
 from robots_guard.ports import Clocks
 from robots_guard.rep.html.page import Page
@@ -32,6 +37,7 @@ from robots_guard.settings import Settings
 T = TypeVar("T")
 
 SHORTEST_WAIT = 0.05  # seconds between two questions about the same request
+MAX_ROUNDS = 3  # of taking a turn that lapses before its request is written
 CLOSED = "the guard is closed: open another one"
 
 
@@ -123,11 +129,17 @@ class Gate:
         """Return the decision of a request whose first byte is written next. Raises RequestRefused
         or ClosedGuard."""
         self._check_open()
-        decision = self._guard.mark_sent(self._guard.recheck_pause(decision))
-        if decision.is_due:
-            return decision
         deadline = self._clocks.monotonic() + self.settings.hold_max
-        return self._guard.mark_sent(await self._take_turn(decision, deadline))
+        decision = self._guard.recheck_pause(decision)
+        for _ in range(MAX_ROUNDS):
+            if decision.verdict.delay is not None:
+                # The turn has grown old while a connection was made: it is moved to now.
+                decision = await self._renew_turn(decision, deadline)
+            decision = self._guard.mark_sent(decision)
+            if decision.is_due:
+                return decision
+        why = "its turns lapsed before it could be written"
+        raise RequestDisallowed(self.refuse_unjudged(decision.question, why))
 
     async def note_response(self, decision: Decision, head: ResponseHead) -> None:
         """Count the turn of a request from the start of its response, and apply a Retry-After."""
@@ -190,13 +202,21 @@ class Gate:
 
     async def _take_turn(self, decision: Decision, deadline: float) -> Decision:
         """Take the origin's turn, if the request needs one. Raises RequestRefused."""
-        if decision.verdict.action is Action.PASS and not decision.is_due:
-            patience = max(0.0, deadline - self._clocks.monotonic())
-            decision = await self._hold(self._guard.turn(decision, patience))
-            self._deferrals.remember(decision)
-        if decision.verdict.action is Action.PASS:
+        if decision.verdict.action is not Action.PASS:
+            raise refusal_of(decision)
+        if decision.is_due:
             return decision
-        raise refusal_of(decision)
+        return await self._renew_turn(decision, deadline)
+
+    async def _renew_turn(self, decision: Decision, deadline: float) -> Decision:
+        """Take the origin's turn, or move the one that the decision has to now. Raises
+        RequestRefused."""
+        patience = max(0.0, deadline - self._clocks.monotonic())
+        decision = await self._hold(self._guard.turn(decision, patience))
+        self._deferrals.remember(decision)
+        if decision.verdict.action is not Action.PASS:
+            raise refusal_of(decision)
+        return decision
 
     async def _hold(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for work that may take long. Raises ClosedGuard if the guard is closed meanwhile."""

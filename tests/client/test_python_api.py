@@ -20,6 +20,7 @@ from support.waiting import eventually, until
 
 import robots_guard
 from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.testing import RecordingOrigin
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -174,6 +175,17 @@ async def test_a_passage_that_is_used_again_needs_another_turn(net):
         await passage.use()
 
     assert passage.decision.turn.stamp - first.stamp >= 0.3
+
+
+async def test_a_turn_that_grew_old_while_a_connection_was_made_is_moved_to_now(net):
+    slow = net.origin(SLOW.format(60))
+    async with robots_guard.open(hold_max=0) as guard:
+        passage = await guard.admit(f"{slow.url}/a")
+        taken = passage.decision.turn
+        await asyncio.sleep(2 * MAX_TURN_AGE)
+        await passage.use()
+
+    assert passage.decision.turn.stamp >= taken.stamp + 2 * MAX_TURN_AGE
 
 
 async def test_a_pause_that_a_site_asks_for_is_kept(site):
