@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import ruamel.yaml as yaml
 from integrations.mitmproxy.process import PATIENCE, ROOT, SCRIPT, proxy, refused_start
 from integrations.mitmproxy.wire import plain
 from support.programs import program
@@ -34,7 +35,32 @@ def container():
     return json.loads(lines["ENTRYPOINT"]) + json.loads(lines["CMD"])
 
 
-@pytest.mark.parametrize("command", [unit, container])
+def compose():
+    """The command of the proxy in compose.yaml."""
+    return ["robots-guard", *read("compose.yaml")["services"]["proxy"]["command"]]
+
+
+def gateway():
+    """The command of the proxies of kubernetes/proxy.yaml."""
+    (found,) = (each for each in read("kubernetes/proxy.yaml") if each["kind"] == "StatefulSet")
+    return ["robots-guard", *found["spec"]["template"]["spec"]["containers"][0]["args"]]
+
+
+def sidecar():
+    """The command of the proxy of kubernetes/sidecar.yaml."""
+    (deployment,) = read("kubernetes/sidecar.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    return ["robots-guard", *pod["initContainers"][0]["args"]]
+
+
+def read(name):
+    """A YAML file of examples/; a list if its name begins with a folder, as there are several documents."""
+    reader = yaml.YAML(typ="safe")
+    place = ROOT / "examples" / name
+    return list(reader.load_all(place)) if "/" in name else reader.load(place)
+
+
+@pytest.mark.parametrize("command", [unit, container, compose, gateway, sidecar])
 def test_options_in_examples_exist(command, tmp_path):
     """All of them are read before a mode that does not exist ends the start."""
     words = command()
@@ -43,12 +69,65 @@ def test_options_in_examples_exist(command, tmp_path):
     users = tmp_path / "users"
     users.write_text("a:{SHA}x\n")
     options = [
-        word.replace("@/users", f"@{users}").replace("/data", str(tmp_path)) for word in words[2:]
+        re.sub("@(/users)+", f"@{users}", word).replace("/data", str(tmp_path))
+        for word in words[2:]
     ]
     options = [re.sub(r"\$\{\w+\}", str(tmp_path), word) for word in options]
     status, printed = refused_start("proxy", tmp_path, [*options, "--mode", "telepathy"])
     assert status == 2
     assert "telepathy" in printed, printed
+
+
+def test_every_probe_is_the_containers_health_check():
+    check = json.loads(instructions()["HEALTHCHECK"].partition("CMD ")[2])
+    probes = [
+        each[name]["exec"]["command"]
+        for file in ("kubernetes/proxy.yaml", "kubernetes/sidecar.yaml")
+        for document in read(file)
+        if document["kind"] in ("StatefulSet", "Deployment")
+        and "store" not in document["metadata"]["name"]
+        for kind in ("initContainers", "containers")
+        for each in document["spec"]["template"]["spec"][kind]
+        for name in ("readinessProbe", "startupProbe")
+        if name in each
+    ]
+
+    assert probes == [check] * 4
+
+
+def test_kubernetes_policies_select_the_pods_that_they_mean():
+    """A policy whose labels no pod has would be in force for nothing, without a word."""
+    documents = [*read("kubernetes/proxy.yaml"), *read("kubernetes/crawlers.yaml")]
+    pods = [
+        document["spec"]["template"]["metadata"]["labels"]
+        for document in documents
+        if document["kind"] in ("StatefulSet", "Deployment")
+    ]
+    spaces = [
+        document["metadata"].get("labels", {})
+        | {"kubernetes.io/metadata.name": document["metadata"]["name"]}
+        for document in documents
+        if document["kind"] == "Namespace"
+    ]
+    outside = [
+        {"k8s-app": "kube-dns", "kubernetes.io/metadata.name": "kube-system"}
+    ]  # what every cluster has
+    text = json.dumps([each["spec"] for each in documents if each["kind"] == "NetworkPolicy"])
+    selectors = re.findall(r'"matchLabels": (\{[^{}]*\})', text)
+
+    assert len(selectors) >= 8
+    for selector in map(json.loads, selectors):
+        assert any(selector.items() <= labels.items() for labels in [*pods, *spaces, *outside])
+
+
+def test_compose_files_are_there():
+    """Each file that a service of compose.yaml mounts, except those that the operator makes."""
+    services = read("compose.yaml")["services"].values()
+    mounts = [volume.split(":")[0] for each in services for volume in each.get("volumes", [])]
+    files = {mount for mount in mounts if mount.startswith("./")} - {"./users"}
+
+    assert files
+    assert [file for file in files if not (ROOT / "examples" / file).exists()] == []
 
 
 def test_the_containers_health_check_asks_whether_requests_are_judged(tmp_path):
