@@ -78,7 +78,7 @@ def _sections(context: click.Context, command: click.Command) -> dict[str, list[
     sections: dict[str, list[tuple[str, str]]] = {OWN: []}
     for option in command.get_params(context):
         record = option.get_help_record(context)
-        if record is not None and option.name != "help":
+        if record is not None and "--help" not in option.opts:
             sections.setdefault(getattr(option, "section", OWN), []).append(record)
     return {title: options for title, options in sections.items() if options}
 
@@ -94,15 +94,12 @@ def _markdown(text: str) -> str:
 def record_reference() -> str:
     """The fields of every kind of record, from the JSON Schema."""
     schema = json.loads(_SCHEMA.read_text("utf-8"))
-    kinds = schema["discriminator"]["mapping"]
-    return "\n".join(
-        line
-        for kind, reference in kinds.items()
-        for line in _record_section(kind, schema["$defs"][reference.rpartition("/")[2]])
-    )
+    names = [each["$ref"].rpartition("/")[2] for each in schema["anyOf"]]
+    return "\n".join(line for name in names for line in _record_section(schema["$defs"][name]))
 
 
-def _record_section(kind: str, definition: dict[str, Any]) -> Iterator[str]:
+def _record_section(definition: dict[str, Any]) -> Iterator[str]:
+    (kind,) = definition["properties"]["kind"]["enum"]
     yield f"## {kind}\n"
     yield f"{_markdown(definition.get('description', ''))}\n"
     yield "| field | type | if absent |"
