@@ -6,6 +6,7 @@ that a version of the theme that makes one unnecessary is noticed.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -18,6 +19,9 @@ REPLACEMENTS = {
     "<pre>": '<pre tabindex="0">',
     '<div id="search-results">': '<h1>Search</h1>\n<div id="search-results">',
 }
+
+#: ... and a table, too; an element that has the focus needs a meaning, which a <div> has not.
+_TABLE = re.compile(r'<div( class="table-wrapper[^>]*>\s*<table.*?</table>\s*)</div>', re.DOTALL)
 
 
 def _replace(app: Sphinx, error: Exception | None) -> None:
@@ -33,7 +37,7 @@ def repaired(text: str) -> str:
     for before, after in REPLACEMENTS.items():
         if after not in text:
             text = text.replace(before, after)
-    return text
+    return _TABLE.sub(r'<section tabindex="0"\1</section>', text)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
