@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 PROGRAM = "robots-guard"
@@ -38,6 +39,11 @@ class Invocation(NamedTuple):
         if not self.in_config.isdisjoint(needs):
             options += [f"--{CONFIG}", self.config]
         return shlex.join((PROGRAM, *words, *options))
+
+
+def invocation_for(audit_log: Path) -> Invocation:
+    """Return the invocation for an audit log, where the configuration is not known."""
+    return Invocation({"audit_log": str(audit_log.absolute())})
 
 
 #: For the defaults: a shell finds everything by itself.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from robots_guard.invocation import BARE, EVIDENCE, Invocation
+from robots_guard.invocation import BARE, EVIDENCE, Invocation, invocation_for
 
 LOG = Invocation({"audit_log": "/logs/a b"})
 FILE = Invocation({"audit_log": "/log"}, "/x/robots_guard.toml", frozenset({"store"}))
@@ -32,3 +33,10 @@ def test_a_command_names_what_it_depends_on_and_a_shell_does_not_find(invocation
 @pytest.mark.parametrize("word", ["a b", "$(reboot)", "`reboot`", "it's", "a\nb", ""])
 def test_a_word_is_quoted_for_the_shell(word):
     assert shlex.split(BARE.command("why", word)) == ["robots-guard", "why", word]
+
+
+def test_the_command_for_an_audit_log_names_it_by_its_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = invocation_for(Path("log")).command("audit", "hold", "list")
+
+    assert line == f"robots-guard audit hold list --audit-log {tmp_path}/log"

@@ -13,6 +13,7 @@ from robots_guard.audit.holds import Hold, read_holds, write_holds
 from robots_guard.audit.write.maintenance import lock_directory
 from robots_guard.core.events import Event, HoldChanged
 from robots_guard.errors import SettingsError
+from robots_guard.invocation import invocation_for
 
 
 def add_hold(directory: Path, hold: Hold, now: float, note: Callable[[Event], None]) -> None:
@@ -37,7 +38,8 @@ def release_hold(
         holds = read_holds(directory)
         found = [hold for hold in holds if hold.id == identity]
         if not found:
-            raise SettingsError(f"there is no hold {identity!r}: see robots-guard audit hold list")
+            known = invocation_for(directory).command("audit", "hold", "list")
+            raise SettingsError(f"there is no hold {identity!r}: see {known}")
         note(_change(found[0], "release", owner, reason, now))
         write_holds(directory, [hold for hold in holds if hold.id != identity])
         return found[0]

@@ -42,6 +42,7 @@ from robots_guard.audit.segments import (
 )
 from robots_guard.audit.write.retention import Account, Inspection, Retention, determine_ages
 from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.invocation import invocation_for
 
 log = logging.getLogger("robots_guard")
 
@@ -325,7 +326,8 @@ def _remove_due(
             removed.append(path)
             total -= sizes[path]
     if retention.size and held:
-        _warn_of_held(total, sum(_size(directory / name) for name in held), retention.size)
+        kept = sum(_size(directory / name) for name in held)
+        _warn_of_held(directory, total, kept, retention.size)
     if ageing.account != account:
         _save_account(directory, ageing.account)
     return removed
@@ -337,15 +339,16 @@ def held_names(directory: Path, names: list[str]) -> set[str]:
     return {name for name in names if any(hold.covers(name) for hold in holds)}
 
 
-def _warn_of_held(rest: int, held: int, limit: int) -> None:
+def _warn_of_held(directory: Path, rest: int, held: int, limit: int) -> None:
     """Warn if holds keep more bytes than the limit allows. Held files do not count towards it: the
     latest files would otherwise be removed to make room for them."""
     if rest + held > limit:
         log.warning(
             "the audit log has %d MiB more than audit_retention_bytes allows, because holds keep %d MiB"
-            " (robots-guard audit hold list)",
+            " (%s)",
             (rest + held - limit) // MIB,
             held // MIB,
+            invocation_for(directory).command("audit", "hold", "list"),
         )
 
 

@@ -39,7 +39,7 @@ _HEAD = f"""#:schema ./{SCHEMA_FILE}
 """
 
 
-class Entry(NamedTuple):
+class TemplateEntry(NamedTuple):
     """A name with its description and an example of its value: its default, if it has one."""
 
     name: str
@@ -74,7 +74,7 @@ def _header(section: str) -> list[str]:
     ]
 
 
-def _lines(entries: Iterable[Entry]) -> Iterator[str]:
+def _lines(entries: Iterable[TemplateEntry]) -> Iterator[str]:
     for entry in entries:
         yield ""
         for line in textwrap.wrap(_plain(entry.description), WIDTH):
@@ -87,9 +87,9 @@ def _plain(description: str) -> str:
     return _LINK.sub(lambda found: found[1], description)
 
 
-def _entry(name: str, kind: Any) -> Entry:
+def _entry(name: str, kind: Any) -> TemplateEntry:
     _, meta = get_args(kind)
-    return Entry(name, meta.description, _example(name, kind))
+    return TemplateEntry(name, meta.description, _example(name, kind))
 
 
 def _example(name: str, kind: Any) -> Any:
