@@ -28,7 +28,8 @@ from robots_guard.settings import ProxySettings, Settings
 #: The component whose values are the top level's alone.
 GENERAL = "cli"
 COMPONENTS = (GENERAL, *SECTIONS)
-_AGENT = {"agent": "mybot"}  # it may be given as an option, so that a file may lack it
+#: What a file may lack: an option may give it, or another user's home directory.
+_ASSUMED = {"agent": "mybot", "store": "memory:", "audit_log": "audit_log"}
 
 Values = dict[str, Value]
 
@@ -131,7 +132,7 @@ def _consistent(configuration: Configuration) -> tuple[list[str], Configuration]
     while True:
         rest = replace(configuration, values=values)
         try:
-            settings_from(rest, {}, "{}", kind, defaults=_AGENT)
+            settings_from(rest, {}, "{}", kind, defaults=_ASSUMED)
         except SettingsError as error:
             mistakes.append(str(error))
             culprit = _culprit(str(error), values)
@@ -152,7 +153,9 @@ def _culprit(sentence: str, values: Values) -> str | None:
 
 def settings_of_valid(configuration: Configuration) -> Settings:
     """Return the settings of a configuration without mistakes."""
-    return settings_from(configuration, {}, "{}", kind_of(configuration.component), defaults=_AGENT)
+    return settings_from(
+        configuration, {}, "{}", kind_of(configuration.component), defaults=_ASSUMED
+    )
 
 
 def section_of_valid(configuration: Configuration) -> Any:

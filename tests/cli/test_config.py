@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
+import platformdirs
 import pytest
 from configuration.test_mistakes import IN_A_FILE
 
@@ -160,6 +161,19 @@ def test_a_new_file_may_have_another_name(here, folder):
 
     assert (status, "other.toml written" in err) == (0, True)
     assert not (folder / "robots_guard.toml").exists()
+
+
+def test_a_user_without_a_home_directory_may_use_the_commands(here, folder, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("user_cache_path", "user_state_path", "user_config_path"):
+        monkeypatch.setattr(platformdirs, name, fails)
+    assert here("config", "init").status == 0
+    text = (folder / "robots_guard.toml").read_text()
+    assert '# audit_log = "/var/log/robots_guard"' in text
+    assert here("config", "check", "robots_guard.toml").status == 0
+    assert ["audit_log", "", "default"] in rows_of(here("config", "show", "--all").out)
 
 
 # -- check ----------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from robots_guard.settings import (
     default_audit_log,
     default_store,
 )
-from robots_guard.text import counted
+from robots_guard.text import counted, number
 
 HAS_MISTAKES = 2  # the exit status of a mistake of the user
 COLUMNS = (
@@ -127,11 +128,21 @@ def _names_for(component: str) -> list[str]:
 def _default_text(component: str, name: str) -> str:
     """The value of a name that is not configured; empty if there is none."""
     if name in _AT_START:
-        return _AT_START[name]()
+        return _of_user(_AT_START[name])
     if name in SETTINGS and name not in _own_types(component):
         return SETTINGS[name].default_text
     fields = msgspec.structs.fields(SECTIONS[component])
-    return next(shown(name, field.default) for field in fields if field.name == name)
+    default = next(field.default for field in fields if field.name == name)
+    if isinstance(default, float):
+        return number(default)
+    return shown(name, default)
+
+
+def _of_user(default: Callable[[], str]) -> str:
+    """A default that lies in the user's home directory; empty for a user without one."""
+    with contextlib.suppress(SettingsError):
+        return default()
+    return ""
 
 
 def _own_types(component: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Invariant: nothing in it is in force until a line is uncommented, and each line 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import textwrap
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from robots_guard.configuration.sections import SECTIONS, own_types, types_in
+from robots_guard.errors import SettingsError
 from robots_guard.settings import (
     NAMES,
     PROXY_NAMES,
@@ -24,6 +26,11 @@ from robots_guard.settings import (
 
 SCHEMA_FILE = "robots_guard.schema.json"
 WIDTH = 88  # columns of a comment
+#: The defaults that lie in the user's home directory, each with an example for a user without one.
+_OF_USER = {
+    "store": (default_store, "sqlite:////var/lib/robots_guard/policies.sqlite"),
+    "audit_log": (default_audit_log, "/var/log/robots_guard"),
+}
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _HEAD = f"""#:schema ./{SCHEMA_FILE}
 # The configuration of robots_guard, for every command and integration. Lines that begin with
@@ -94,9 +101,13 @@ def _entry(name: str, kind: Any) -> TemplateEntry:
 
 def _example(name: str, kind: Any) -> Any:
     """The default of a name, or an example if it has none."""
-    given = {"agent": "mybot", "store": default_store(), "audit_log": default_audit_log()}
-    if name in given:
-        return given[name]
+    if name == "agent":
+        return "mybot"
+    if name in _OF_USER:
+        default, otherwise = _OF_USER[name]
+        with contextlib.suppress(SettingsError):  # for a user without a home directory
+            return default()
+        return otherwise
     if name in SETTINGS:
         return SETTINGS[name].default
     for section in SECTIONS.values():
