@@ -15,7 +15,9 @@ def test_public_names_are_sorted_and_exist():
     assert all(hasattr(robots_guard, name) for name in robots_guard.__all__)
 
 
-@pytest.mark.parametrize(("host", "extra"), [("scrapy", "scrapy"), ("mitmproxy", "proxy")])
+@pytest.mark.parametrize(
+    ("host", "extra"), [("scrapy", "scrapy"), ("mitmproxy", "proxy"), ("httpx", "httpx")]
+)
 def test_missing_framework_is_reported_in_one_sentence(host, extra):
     code = (
         f"import sys; sys.modules['{host}'] = None\nfrom robots_guard.errors import MissingExtra\n"
@@ -29,7 +31,8 @@ def test_missing_framework_is_reported_in_one_sentence(host, extra):
 
 
 def test_importing_the_core_imports_no_framework():
-    code = "import robots_guard, robots_guard.cli, sys; print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules))"
+    frameworks = {"httpx", "scrapy", "mitmproxy", "twisted"}
+    code = f"import robots_guard, robots_guard.cli, sys; print(*{frameworks} & set(sys.modules))"
     out = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
