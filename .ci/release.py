@@ -149,7 +149,8 @@ def _git(*arguments: str) -> str:
 
 
 def _run(*arguments: str, python: str = sys.executable) -> None:
-    subprocess.run([python, *arguments], check=True)
+    environment = os.environ | {"SOURCE_DATE_EPOCH": _source_date_epoch()}  # the SBOM's time, too
+    subprocess.run([python, *arguments], check=True, env=environment)
 
 
 if __name__ == "__main__":
