@@ -131,9 +131,11 @@ def _by_url(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _crawl(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     settings = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in BRIEF.items()}
-    # The crawl sends each request once, unchanged, whatever the response.
+    # The crawl sends each request once, unchanged, whatever the response, and answers none with
+    # the guard's copy of a robots.txt.
     settings |= {"DOWNLOAD_TIMEOUT": 40, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": 32}
-    requests = [{"url": url, "dont_filter": True} for url in urls]
+    meta = {"dont_cache": True}
+    requests = [{"url": url, "dont_filter": True, "meta": meta} for url in urls]
     return _by_url(crawl(requests, settings, folder=folder).records)
 
 
