@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -190,6 +191,19 @@ def test_check_reads_the_file_that_the_search_finds(here, folder, variables):
 
     assert status == 2
     assert out.startswith(f"{file}:1: agent 'my bot'")
+
+
+def test_values_of_the_proxy_are_checked_without_its_extra(here, folder, monkeypatch):
+    for name in [each for each in sys.modules if each.startswith("robots_guard.mitmproxy")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mitmproxy", None)
+    monkeypatch.setitem(sys.modules, "mitmproxy.proxy", None)
+    file = folder / "robots_guard.toml"
+    file.write_text('[proxy]\nproxyauth = "jane"\nworkers = 0\n')
+
+    status, out, _ = here("config", "check", file)
+
+    assert (status, out) == (2, f"{file}:3: workers 0 is out of range: use 1 to 64\n")
 
 
 def test_check_of_nothing_finds_no_mistake(here, folder):
