@@ -124,7 +124,7 @@ LEVELS = {
 class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of every integration. docs/settings.md describes them for users.
 
-    Each is described as in `core.site_settings`. `Meta.extra` may contain:
+    Each is described as in `core.site_settings`. `Meta.extra` may contain::
 
         default   the default as text, if it depends on the user
         repeats   true: the option of the command line may be repeated, and the values are joined
@@ -132,7 +132,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         path      the form of a text that is or contains the path of a file: "file", "store"
                   (sqlite:///PATH) or "credentials" (@PATH); in a configuration file it is relative
                   to that file
-        is_secret true: the text is a secret, and is never shown
+        is_secret  true: the text is a secret, and is never shown
 
     `references` has the name and the text of each setting whose value the operator gave by
     reference (`env:NAME` or `file:PATH`), and which is therefore never shown.

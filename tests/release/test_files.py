@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from release.conftest import ROOT
@@ -112,25 +112,18 @@ def test_the_classifiers_name_the_pythons_that_are_tested(release):
 
 
 LINK = re.compile(
-    r"""\]\(\s*<?([^)\s>]+)|<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=["']([^"']+)"""
+    r"""\]\(\s*<?([^)\s>]+)|^\[[^]]+\]:\s*(\S+)|<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=["']([^"']+)""",
+    re.MULTILINE,
 )
 
 
-def test_links_of_the_long_description_are_absolute_and_lead_to_files_of_this_version(release):
+def test_links_of_the_long_description_are_absolute(release):
+    """A package index has none of the files of the tree."""
     text = re.sub(r"```.*?```", "", release.metadata.get_payload(), flags=re.DOTALL)
-    links = [inside or tag for inside, tag in LINK.findall(text)]
-    repository = PROJECT["urls"]["Source"]
-    version = release.metadata["Version"]
-    own = f"{repository}/blob/v{version}/"
-    raw = f"{repository.replace('github.com', 'raw.githubusercontent.com')}/v{version}/"
+    links = ["".join(groups) for groups in LINK.findall(text)]
 
-    assert links
-    for link in links:
-        assert re.match(r"https?://|#|mailto:", link), link
-        for beginning in (own, raw):
-            if link.startswith(beginning):
-                place = PurePosixPath(link.removeprefix(beginning).partition("#")[0])
-                assert (ROOT / place).exists(), link
+    assert len(links) > 10
+    assert [link for link in links if not re.match(r"https://|#|mailto:", link)] == []
 
 
 ADDRESS = re.compile(
