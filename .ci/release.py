@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,8 +129,8 @@ def _check_tree() -> None:
 
 def _objections() -> Iterator[str]:
     """What is missing before an upload."""
-    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    version = metadata["version"]
+    source = (ROOT / "robots_guard" / "__init__.py").read_text(encoding="utf-8")
+    version = source.partition('__version__ = "')[2].partition('"')[0]
     if _git("status", "--porcelain"):
         yield "the tree has changes that are not committed"
     if f"v{version}" not in _git("tag", "--points-at", "HEAD").split():

@@ -9,12 +9,14 @@ from pathlib import Path
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
+import robots_guard
+
 DOCS = Path(__file__).parent
 PYPROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]
 sys.path.insert(0, str(DOCS / "_extensions"))
 
 project = PYPROJECT["name"]
-version = release = PYPROJECT["version"]
+version = release = robots_guard.__version__
 copyright = "the authors of robots_guard"  # noqa: A001  Sphinx's name
 author = "the authors of robots_guard"
 

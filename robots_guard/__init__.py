@@ -5,8 +5,6 @@ follow, sorted. The integrations are in `robots_guard.scrapy`, `robots_guard.mit
 `robots_guard.httpx` and `robots_guard.aiohttp`.
 """
 
-from importlib.metadata import version as _version
-
 from robots_guard.client.async_guard import AsyncGuard
 
 # Not in __all__, because a star import would hide the built-in function.
@@ -52,5 +50,5 @@ __all__ = [
 ]
 # fmt: on
 
-#: The version of the installed package; pyproject.toml states it.
-__version__ = _version("robots_guard")
+#: The version, which the build reads from here.
+__version__ = "0.1.0"

@@ -13,6 +13,8 @@ import pytest
 from release.conftest import ROOT
 from support.programs import program
 
+import robots_guard
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 GENERATED = {"PKG-INFO"}
 
@@ -171,4 +173,6 @@ def test_the_tests_can_be_run_from_the_sdist(release):
 def test_the_changelog_has_a_section_for_the_version():
     text = Path(ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
-    assert re.search(rf"^# robots_guard {re.escape(PROJECT['version'])} \(", text, re.MULTILINE)
+    assert re.search(
+        rf"^# robots_guard {re.escape(robots_guard.__version__)} \(", text, re.MULTILINE
+    )
