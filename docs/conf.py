@@ -26,7 +26,6 @@ extensions = [
     "accessible_theme",
     "drawings",
     "generated_pages",
-    "navigation",
     "outside_links",
 ]
 exclude_patterns = ["_*"]
