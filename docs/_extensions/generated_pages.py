@@ -23,6 +23,7 @@ from robots_guard.cli.main import NAME, commands
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
+_NOT_STARRED = {"robots_guard": ("open",)}  # public, but not in __all__
 _LONG_SIGNATURE = 200  # characters; a longer one is left out, because it repeats the members
 
 
@@ -147,18 +148,15 @@ def _exports(module: str) -> list[str]:
 
 def _module_section(name: str) -> Iterator[str]:
     module = importlib.import_module(name)
+    values = [getattr(module, each) for each in (*module.__all__, *_NOT_STARRED.get(name, ()))]
     yield f"## {name}\n"
     yield f"```{{eval-rst}}\n.. automodule:: {name}\n   :no-members:\n```\n"
-    yield from _names(name, "Functions", filter(inspect.isroutine, _values(module)))
-    classes = [value for value in _values(module) if isinstance(value, type)]
+    yield from _names(name, "Functions", filter(inspect.isroutine, values))
+    classes = [value for value in values if isinstance(value, type)]
     yield from _names(name, "Errors", (kind for kind in classes if issubclass(kind, Exception)))
     yield from _names(
         name, "Classes", (kind for kind in classes if not issubclass(kind, Exception))
     )
-
-
-def _values(module: Any) -> list[Any]:
-    return [getattr(module, name) for name in module.__all__]
 
 
 def _names(module: str, title: str, values: Iterable[Any]) -> Iterator[str]:
