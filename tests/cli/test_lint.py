@@ -30,7 +30,7 @@ def bad(tmp_path):
 
 
 def _blocks(page: str, kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return re.findall(rf"```{kind}\b.*?\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize(("page", "place"), [("lint.md", 0), ("cli.md", 0)])
