@@ -27,11 +27,14 @@ _EXPECTS_LENGTH = ("POST", "PUT", "PATCH")  # RFC 9110 section 8.6
 class JudgedCall:
     """A request as it was read for its verdict.
 
+    It is a copy: what its caller changes while it waits for its turn is not sent.
+
     `writes_target`: the wrapped transport is httpx's own, which writes the extension `target`.
     Another one may not know it, so it does not get it, and the URL's target counts.
     """
 
     def __init__(self, request: httpx.Request, agent: str, *, writes_target: bool) -> None:
+        request = _copy(request)
         self._request = request
         self._writes_target = writes_target
         self._target = _target(request, writes_target=writes_target)
@@ -60,9 +63,14 @@ class JudgedCall:
 
     def difference(self, written: Any) -> str | None:
         """Why a request that httpcore writes next is not this one; None if it is."""
+        url = self._request.url
         target: bytes = written.url.target
         if target != self._target and target != self._absolute_target():
             return "the target differs from the judged one"
+        destination = (written.url.scheme, written.url.host, written.url.port)
+        is_proxied = target == self._absolute_target()
+        if not is_proxied and destination != (url.raw_scheme, url.raw_host, url.port):
+            return "the connection goes to another origin than the judged one"
         hosts = [value for name, value in written.headers if name.lower() == b"host"]
         if hosts != [self._authority]:
             return "the Host field differs from the judged one"
@@ -89,7 +97,19 @@ def response_head(request: httpx.Request, response: httpx.Response) -> ResponseH
     return ResponseHead(status=response.status_code, headers=fields, method=request.method)
 
 
+def _copy(request: httpx.Request) -> httpx.Request:
+    return httpx.Request(
+        request.method,
+        request.url,
+        headers=request.headers,
+        stream=request.stream,
+        extensions=dict(request.extensions),
+    )
+
+
 def _target(request: httpx.Request, *, writes_target: bool) -> bytes:
+    if request.method == "CONNECT":
+        return request.url.netloc  # refused: it has no path
     given = request.extensions.get("target") if writes_target else None
     if given is None:
         return request.url.raw_path

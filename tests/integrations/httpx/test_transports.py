@@ -184,6 +184,31 @@ def test_a_site_that_does_not_read_bodies_finds_no_request_in_them(ask):
     assert lines == ["GET /open HTTP/1.1"] * 2
 
 
+def test_connect_is_refused(ask, site):
+    with pytest.raises(HttpxDisallowed) as refused:
+        ask("CONNECT", f"{site.url}/open")
+
+    assert refused.value.decision.verdict.reason == "malformed-target"
+    assert site.targets == []
+
+
+async def test_what_is_changed_while_a_request_waits_is_not_sent(net, settings):
+    slow = net.origin("User-agent: *\nCrawl-delay: 0.5\n")
+    closed = net.origin("User-agent: *\nDisallow: /\n")
+    transport = AsyncTransport("mybot", **settings)
+    async with httpx.AsyncClient(transport=transport) as client:
+        await client.get(f"{slow.url}/a")
+        request = client.build_request("GET", f"{slow.url}/b")
+        sending = asyncio.create_task(client.send(request))
+        await until(lambda: transport.guard.gate.waiting)
+        request.url = httpx.URL(f"{closed.url}/x")
+        request.method = "DELETE"
+        await sending
+
+    assert closed.targets == []
+    assert [each.method for each in slow.received if each.target == "/b"] == ["GET"]
+
+
 # -- what is wrapped ---------------------------------------------------------------------------------
 
 
@@ -216,6 +241,23 @@ def test_a_wrapped_transport_cannot_send_something_else(site, settings):
 
     assert refused.value.decision.verdict.reason == "not-judged"
     assert site.targets == []
+
+
+def test_a_wrapped_transport_cannot_send_it_to_another_origin(net, site, settings):
+    closed = net.origin("User-agent: *\nDisallow: /\n")
+
+    class Elsewhere(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            there = httpx.URL(closed.url)
+            request.url = request.url.copy_with(host=there.host, port=there.port)
+            return super().handle_request(request)
+
+    transport = Transport("mybot", wrapped=Elsewhere(), **settings)
+    with httpx.Client(transport=transport) as client, pytest.raises(HttpxDisallowed) as refused:
+        client.get(f"{site.url}/open")
+
+    assert refused.value.decision.verdict.reason == "not-judged"
+    assert closed.targets == []
 
 
 @pytest.mark.timing
