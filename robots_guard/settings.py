@@ -133,6 +133,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                   (sqlite:///PATH) or "credentials" (@PATH); in a configuration file it is relative
                   to that file
         is_secret  true: the text is a secret, and is never shown
+        is_pairs  true: the texts are NAME=VALUE, and the value of a secret's name is never shown
 
     `references` has the name and the text of each setting whose value the operator gave by
     reference (`env:NAME` or `file:PATH`), and which is therefore never shown.

@@ -107,9 +107,14 @@ def redacted(text: str) -> str:
     return path + _PAIR.sub(_redact_pair, mark + query)
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a name looks like that of a password, a key or a token."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def _redact_pair(pair: re.Match[str]) -> str:
     name, value = pair.groups()
-    if _SECRET_NAME.search(unquote(name)) or _has_secret(value):
+    if is_secret_name(unquote(name)) or _has_secret(value):
         return f"{name}={REDACTED}"
     return pair[0]
 

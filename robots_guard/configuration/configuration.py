@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from robots_guard.audit.privacy import DEFAULT
+from robots_guard.audit.privacy import DEFAULT, is_secret_name
 from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.files import read_files
@@ -221,15 +221,46 @@ def shown(name: str, value: Any) -> str:
     URL without its secrets, and nothing of a secret."""
     if is_reference(value):
         return str(value)
-    for section in ("", *SECTIONS):
-        kind = types_in(section).get(name)
-        if kind is not None and (get_args(kind)[1].extra or {}).get("is_secret"):
-            return _HIDDEN
+    if _has(name, "is_secret"):
+        return _HIDDEN
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ", ".join(shown("", each) for each in value)
+        return ", ".join(_shown_part(name, each) for each in value)
+    return _shown_part(name, value)
+
+
+def _shown_part(name: str, value: Any) -> str:
+    """One text of a list, or a single value, as it may be printed."""
+    if _has(name, "is_pairs"):
+        return _shown_pair(value)
     return DEFAULT.text(str(value))
+
+
+def _shown_pair(value: Any) -> str:
+    """A text NAME=VALUE as it may be printed; nothing of anything else."""
+    if not isinstance(value, str):
+        return _HIDDEN
+    name, _, _ = value.partition("=")
+    if is_secret_name(name):
+        return f"{name}={_HIDDEN}"
+    return DEFAULT.text(value)
+
+
+def _quoted(name: str, value: Any) -> str:
+    """A value as an error may quote it."""
+    if _has(name, "is_secret") or _has(name, "is_pairs"):
+        return shown(name, value)
+    if isinstance(value, str):
+        return repr(DEFAULT.text(value))
+    return DEFAULT.text(repr(value))
+
+
+def _has(name: str, attribute: str) -> bool:
+    """Whether a name has an attribute in `Meta.extra`, in any section."""
+    kinds = (types_in(section).get(name) for section in ("", *SECTIONS))
+    extras = (get_args(kind)[1].extra or {} for kind in kinds if kind is not None)
+    return any(extra.get(attribute) for extra in extras)
 
 
 _HIDDEN = "(hidden)"
@@ -243,10 +274,15 @@ class _Merged(NamedTuple):
     spell: Callable[[str], str]
 
     def without_secrets(self, sentence: str) -> str:
-        """The sentence with each value that was referred to replaced by its reference."""
+        """The sentence with each value that was referred to replaced by its reference, and each
+        other one as it may be quoted."""
         for name, reference in self.references.items():
             secret = str(self.values[name])
             sentence = sentence.replace(repr(secret), repr(reference)).replace(secret, reference)
+        for name in self.values.keys() - self.references.keys():
+            value = self.values[name]
+            if value and not isinstance(value, bool):
+                sentence = sentence.replace(repr(value), _quoted(name, value))
         return sentence
 
 

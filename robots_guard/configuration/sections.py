@@ -73,7 +73,8 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
         Texts,
         Meta(
             description="Options of mitmproxy, as a list of `NAME=VALUE`. Options that bypass the"
-            " guard are refused."
+            " guard are refused.",
+            extra={"is_pairs": True},
         ),
     ] = ()
     workers: Annotated[

@@ -123,6 +123,31 @@ def test_nothing_that_is_shown_contains_a_secret(here, file, variables):
     assert "s3cret" not in shown
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'set = ["upstream_auth=jane:s3cret", "cert_passphrase=s3cret"]',
+        'set = "upstream_auth=jane:s3cret"',
+        'set = { upstream_auth = "jane:s3cret" }',
+        'set = [{ upstream_auth = "jane:s3cret" }]',
+        'proxyauth = ["jane:s3cret", 4]',
+        'proxyauth = { jane = "s3cret" }',
+        'mode = [{ upstream = "http://jane:s3cret@host" }]',
+        'store = ["redis://jane:s3cret@host/0", 4]',
+        'fetch_proxy = ["http://jane:s3cret@host", "http://other"]',
+        'contact = "http://jane:s3cret@no host/"',
+    ],
+)
+@pytest.mark.parametrize("command", [("show",), ("check",), ("show", "--component", "proxy")])
+def test_no_error_and_no_value_quotes_a_secret(here, file, lines, command):
+    file.write_text(f'agent = "mybot"\n[proxy]\n{lines}\n')
+
+    _, out, err = here("config", *command, "--config", file)
+
+    assert "mistake" in out + err or lines.split()[0] in out
+    assert "s3cret" not in out + err
+
+
 def test_without_a_file_show_says_so(here, folder):
     assert here("config", "show") == (
         0,
