@@ -4,7 +4,8 @@ byte is about to be written.
 aiohttp gives each hop of a redirect, and each repetition of a failed request, to its middlewares, so
 that each is judged. A middleware behind this one may change a request, or send it several times:
 therefore `send`, by which aiohttp writes a request to a connection, is replaced in the judged
-request. What is then written is judged there, if it is not the same.
+request. What is then written is judged there, if it is not the same. A request object that such a
+middleware makes itself is not seen; none is made behind a guard that is the last middleware.
 
 The guard fetches robots.txt by a client of its own, never by the session.
 """
@@ -100,7 +101,6 @@ class JudgedSend:
         self._send = request.send
         self._wire: Wire | None = None
         self._passage: Passage | None = None
-        self._has_sent = False
         request.send = self._write  # type: ignore[method-assign,assignment]
 
     async def admit(self) -> Passage:
