@@ -7,6 +7,8 @@ object is what handlers of the signal `robots_parsed` receive.
 
 Scrapy asks with a whole User-Agent, and the engine compares product tokens. So the tokens in the
 User-Agent are found, and the groups for all of them apply. Tokens of browsers identify no crawler.
+Where none of these has a group, any other word may still be the crawler's name: the groups for such
+words apply in addition to the one for every crawler.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ KEPT_AGENTS = 64  # of one file: requests may have any number of User-Agent head
 _PRODUCT = re.compile(
     r"(?:\A\s*|(?<=compatible;)\s*|(?<=[\s(;,])(?=[A-Za-z_-]+/))([A-Za-z_-]+)", re.IGNORECASE
 )
+_PARTS = re.compile(r"[\s;,()]+")  # what separates the parts of a User-Agent
+_WORD = re.compile(r"[A-Za-z_-]+")
+_ADDRESS = re.compile(r"://|@|www\.")  # a part with one of these is an address
 _BROWSERS = frozenset(
     (
         "mozilla",
@@ -104,19 +109,33 @@ class RobotParser(ScrapyRobotParser):
         return min(max(known), self._max_delay)
 
     def _tokens(self, user_agent: str | bytes) -> tuple[str, ...]:
-        """The product tokens in a User-Agent that the file names; if it names none, `*`."""
+        """The product tokens in a User-Agent that the file names; if it names none, `*` and the
+        other words that it names."""
         text = _text(user_agent)
         found = self._groups.get(text)
         if found is None:
-            named = (token for token in product_tokens(text) if self._file.names(token))
-            found = self._groups[text] = tuple(named) or _EVERY_AGENT
+            found = self._named(product_tokens(text)) or _EVERY_AGENT + self._named(words(text))
+            self._groups[text] = found
         return found
+
+    def _named(self, tokens: list[str]) -> tuple[str, ...]:
+        return tuple(token for token in tokens if self._file.names(token))
 
 
 def product_tokens(user_agent: str) -> list[str]:
     """The product tokens in a User-Agent, each once, without those of browsers."""
-    found = dict.fromkeys(_PRODUCT.findall(user_agent))
-    return [token for token in found if token.lower() not in _BROWSERS]
+    return _without_browsers(_PRODUCT.findall(user_agent))
+
+
+def words(user_agent: str) -> list[str]:
+    """The words in a User-Agent that could be product tokens, each once, without those in
+    addresses and those of browsers."""
+    parts = [part for part in _PARTS.split(user_agent) if not _ADDRESS.search(part)]
+    return _without_browsers(_WORD.findall(" ".join(parts)))
+
+
+def _without_browsers(tokens: list[str]) -> list[str]:
+    return [token for token in dict.fromkeys(tokens) if token.lower() not in _BROWSERS]
 
 
 def _text(value: str | bytes) -> str:

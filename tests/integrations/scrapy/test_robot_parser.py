@@ -63,6 +63,13 @@ def parsed(file=FILE, **settings):
         ("/a", "Mozilla/5.0 (compatible; onebot/2.1; +http://x.test/otherbot)", False),
         ("/private/a", "Mozilla/5.0 (X11; Linux) AppleWebKit/537.36 (compatible; otherbot)", True),
         ("/private/a", "otherbot/1.0 onebot/1.0", False),
+        ("/a", "Mozilla/5.0 (X11; Linux) onebot", False),
+        ("/a", "Mozilla/5.0 (Linux; onebot)", False),
+        ("/a", "Scrapy/2.13 onebot", False),
+        ("/a", "[onebot/1.0]", False),
+        ("/private/a", "Scrapy/2.13 otherbot", False),  # perhaps it is only mentioned
+        ("/a", "mybot (+https://x.test/onebot, onebot@x.test, www.x.test/onebot)", True),
+        ("/private/a", "otherbot/1.0 (like onebot)", True),
         ("/private/a", "anotherbot", False),
         ("/private/a", "", False),
         ("/robots.txt", "onebot", True),
