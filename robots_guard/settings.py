@@ -63,9 +63,9 @@ UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
-#: The clocks of a running program, for all layers above this one.
 #: What an integration says at its start if it refuses nothing.
 REPORT_ONLY = "report_only: no request is refused because of a robots.txt"
+#: The clocks of a running program, for all layers above this one.
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 
@@ -90,6 +90,13 @@ def default_audit_log() -> str:
     """Return the default directory of the audit log. Raises SettingsError without a home
     directory."""
     return str(_folder_of_user("audit_log", platformdirs.user_state_path) / "audit_log")
+
+
+#: The defaults that lie in the user's home directory. They raise SettingsError without one.
+USER_DEFAULTS: Mapping[str, Callable[[], str]] = {
+    "store": default_store,
+    "audit_log": default_audit_log,
+}
 
 
 def _folder_of_user(name: str, path: Callable[[str], Path]) -> Path:

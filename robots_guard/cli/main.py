@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "config": CommandEntry(
         "robots_guard.cli.config.commands:config",
-        "Show, check and begin the configuration.",
+        "Show and check the configuration, or write a new file.",
     ),
     "console": CommandEntry(
         "robots_guard.cli.console:console",

@@ -1,8 +1,8 @@
 """The configuration: files and the environment, read in the same way by every command and
 integration.
 
-`read_configuration` reads them for one component, and `settings_from` adds what that component was
-given itself, such as options, which win.
+`read_configuration` reads them for one component. `settings_from` builds settings from them and
+from what that component itself was given, such as options, which win.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.files import read_files
 from robots_guard.configuration.references import FILE, is_reference, resolve
-from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
+from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, types_in
 from robots_guard.configuration.source import Source, Value
 from robots_guard.core.site_settings import types_of
 from robots_guard.errors import SettingsError
@@ -55,18 +55,21 @@ def read_configuration(
 
     Raises SettingsError, which names the file and the line, or the variable.
     """
-    section = component if component in SECTIONS else ""
+    section = section_of(component)
     values: dict[str, Value] = {}
     found = read_files(config, environ, directory)
     for file in found:
-        values |= _values_of(file, section)
+        values |= values_of(file, section)
     values |= values_in(environ, section)
     files = tuple(file.path for file in found)
     return Configuration(component=component, values=values, files=files, environ=environ)
 
 
-def _values_of(file: ConfigFile, section: str) -> dict[str, Value]:
-    """The values of a file for a component. Those of its section win over those for all."""
+def values_of(file: ConfigFile, section: str) -> dict[str, Value]:
+    """Return the values of a file for a component. Those of its section win over those for all.
+
+    Raises SettingsError for the first name in the file that means nothing there.
+    """
     _check_names(file)
     found = _entries(file, "", file.table)
     if section and section in file.table:

@@ -8,24 +8,20 @@ directory, nor its options, nor, as far as is known, its environment.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from robots_guard.configuration.configuration import Configuration, read_configuration, shown
 from robots_guard.configuration.environment import variables_of
 from robots_guard.configuration.references import FILE, VARIABLE, is_reference
+from robots_guard.configuration.sections import GENERAL
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import EVIDENCE, Invocation
-from robots_guard.settings import default_audit_log, default_store
+from robots_guard.settings import USER_DEFAULTS
 
-GENERAL = "cli"  # the component of the commands that are printed
 _ROOT = Path("/")
 _SQLITE = "sqlite:///"
-_DEFAULTS: Mapping[str, Callable[[], str]] = {
-    "audit_log": default_audit_log,
-    "store": default_store,
-}
 
 
 def invocation_of(configuration: Configuration, given: Mapping[str, Any]) -> Invocation:
@@ -38,7 +34,7 @@ def invocation_of(configuration: Configuration, given: Mapping[str, Any]) -> Inv
         value = given.get(name) or _configured(configuration, name)
         if not value:
             if name in elsewhere:
-                named[name] = _DEFAULTS[name]()
+                named[name] = USER_DEFAULTS[name]()
             continue
         if elsewhere.get(name) == value:
             continue

@@ -25,7 +25,7 @@ NAME = "robots_guard.toml"
 VARIABLE = "ROBOTS_GUARD_CONFIG"
 LARGEST = 1_048_576  # bytes of a configuration file
 _MENTIONS = (b"robots_guard", b"robots-guard")
-_REMEDY = f"name the file with --config or {VARIABLE} if it shall be used all the same"
+_REMEDY = f"name the file with --config or {VARIABLE} to use it anyway"
 
 
 def read_files(
@@ -65,7 +65,8 @@ def _working_directory(directory: Path | None) -> Path:
         return (directory or Path.cwd()).absolute()
     except FileNotFoundError:
         raise SettingsError(
-            "the working directory has been removed: change to another, or name files by absolute paths"
+            "the working directory has been removed: change to another, or name files by absolute"
+            " paths"
         ) from None
 
 
@@ -106,7 +107,8 @@ def _project(directory: Path | None) -> ConfigFile | None:
 
 
 def _trusted(path: Path) -> ConfigFile | None:
-    """Read a file that was found; None if there is none, or it is not about this program.
+    """Read a file that was found by search; None if there is none, or if it does not configure
+    this program.
 
     Raises SettingsError if another user can have written it.
     """

@@ -13,20 +13,17 @@ from typing import Any
 from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.configuration import (
     Configuration,
-    _check_names,
-    _values_of,
     section_from,
     settings_from,
     value_from,
+    values_of,
 )
 from robots_guard.configuration.environment import values_in
-from robots_guard.configuration.sections import SECTIONS, own_types
+from robots_guard.configuration.sections import GENERAL, SECTIONS, own_types, section_of
 from robots_guard.configuration.source import Value
 from robots_guard.errors import SettingsError
 from robots_guard.settings import ProxySettings, Settings
 
-#: The component whose values are the top level's alone.
-GENERAL = "cli"
 COMPONENTS = (GENERAL, *SECTIONS)
 #: What a file may lack: an option may give it, or another user's home directory.
 _ASSUMED = {"agent": "mybot", "store": "memory:", "audit_log": "audit_log"}
@@ -76,8 +73,7 @@ def _valid_values(
     mistakes, valid = [], Values()
     for part in _parts_of(file, component):
         try:
-            _check_names(part)
-            values = _values_of(part, component if component in SECTIONS else "")
+            values = values_of(part, section_of(component))
             for name, value in values.items():
                 _check_type(component, name, value, environ)
         except SettingsError as error:
@@ -91,7 +87,7 @@ def _valid_variables(component: str, environ: Mapping[str, str]) -> tuple[list[s
     """The same of the environment. A variable that names nothing hides mistakes in the others."""
     mistakes, valid = [], Values()
     try:
-        values = values_in(environ, component if component in SECTIONS else "")
+        values = values_in(environ, section_of(component))
     except SettingsError as error:
         return [str(error)], valid
     for name, value in values.items():
@@ -118,7 +114,7 @@ def _parts_of(file: ConfigFile, component: str) -> Iterator[ConfigFile]:
 def _check_type(component: str, name: str, value: Value, environ: Mapping[str, str]) -> None:
     """Raise SettingsError for a value of another type, or a reference to nothing."""
     alone = Configuration(component=component, values={name: value}, environ=environ)
-    if component in SECTIONS and name in own_types(component):
+    if name in own_types(section_of(component)):
         section_from(alone, {}, "{}", SECTIONS[component])
     else:
         value_from(alone, name)

@@ -19,17 +19,19 @@ from robots_guard.core.site_settings import types_of
 from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings, Setting, described
 
 Texts = tuple[str, ...]
+ListenAddress = Annotated[
+    str,
+    Meta(description="Address and port to listen on, as HOST:PORT; port 0 picks a free one."),
+]
+
+#: The component that has no section of its own: the commands, which read the top level only.
+GENERAL = "cli"
 
 
 class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
     """What only `robots-guard proxy` has."""
 
-    listen: Annotated[
-        str,
-        Meta(
-            description="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
-        ),
-    ] = "127.0.0.1:8080"
+    listen: ListenAddress = "127.0.0.1:8080"
     mode: Annotated[
         Texts,
         Meta(
@@ -107,12 +109,7 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
 class ConsoleSection(msgspec.Struct, frozen=True, kw_only=True):
     """What only `robots-guard console` has."""
 
-    listen: Annotated[
-        str,
-        Meta(
-            description="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
-        ),
-    ] = "127.0.0.1:8099"
+    listen: ListenAddress = "127.0.0.1:8099"
     host: Annotated[
         Texts,
         Meta(
@@ -166,16 +163,21 @@ SECTIONS: Mapping[str, type[msgspec.Struct]] = {
 }
 
 
+def section_of(component: str) -> str:
+    """Return the section that a component reads; "" if it reads the top level only."""
+    return component if component in SECTIONS else ""
+
+
 @cache
 def own_types(section: str) -> dict[str, Any]:
-    """Return the type of each name that only one section has."""
-    return types_of(SECTIONS[section])
+    """Return the type of each name that only one section has; "" has none."""
+    return types_of(SECTIONS[section]) if section else {}
 
 
 @cache
 def own_options(section: str) -> Mapping[str, Setting]:
-    """Return what only one section has, as users see it."""
-    return described(SECTIONS[section])
+    """Return what only one section has, as users see it; "" has nothing."""
+    return described(SECTIONS[section]) if section else {}
 
 
 @cache

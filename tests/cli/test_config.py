@@ -1,4 +1,4 @@
-"""`robots-guard config`: shows, checks and begins the configuration; and its JSON Schema."""
+"""`robots-guard config`: show, check, init, and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import platformdirs
 import pytest
 from configuration.test_mistakes import IN_A_FILE
 
 from robots_guard.cli.config.schema import schema_text
-from robots_guard.configuration.sections import SECTIONS, types_in
+from robots_guard.configuration.sections import SECTIONS, own_options, types_in
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = """\
@@ -95,6 +96,8 @@ def test_show_all_has_every_value_of_a_component(here, file):
             assert set(names) == set(types_in(component))
         by_name = {name: (value, source) for name, value, source in shown}
         assert by_name["max_defer"] == ("900", "default")
+    shown = rows_of(_show(here, file, "--component", "proxy", "--all"))
+    assert ["body_limit", "64m", "default"] in shown
 
 
 def _show(here, file, *options):
@@ -180,6 +183,19 @@ def test_a_new_file_has_no_mistake_with_and_without_its_lines(here, folder, comp
     assert {"agent", "store", "audit_log", "max_defer"} <= names
     if component:
         assert set(types_in(component)) == names - {component}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_new_file_has_the_defaults_of_each_section(here, folder, section):
+    """Names such as `listen` have another default in another section."""
+    assert here("config", "init").status == 0
+
+    text = (folder / "robots_guard.toml").read_text()
+    uncommented = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
+    written = tomllib.loads(uncommented).get(section, {})
+
+    for name, setting in own_options(section).items():
+        assert msgspec.convert(written[name], setting.type) == setting.default
 
 
 def test_a_new_file_may_have_another_name(here, folder):

@@ -1,1 +1,1 @@
-"""`robots-guard config`: shows, checks and begins the configuration."""
+"""`robots-guard config`: shows and checks the configuration, and writes a file to start from."""

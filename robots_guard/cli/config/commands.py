@@ -1,10 +1,10 @@
-"""`robots-guard config`: commands that show, check and begin the configuration."""
+"""The commands of `robots-guard config`: show, check, init and schema."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +18,13 @@ from robots_guard.cli.options import config_named, config_option, configuration
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.configuration import Configuration, Source, Value, shown
+from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.files import NAME, read_files
-from robots_guard.configuration.mistakes import COMPONENTS, GENERAL, place_of, valid_parts
-from robots_guard.configuration.sections import SECTIONS, own_types
+from robots_guard.configuration.mistakes import COMPONENTS, place_of, valid_parts
+from robots_guard.configuration.sections import GENERAL, SECTIONS, own_options, section_of
 from robots_guard.errors import SettingsError
-from robots_guard.settings import (
-    NAMES,
-    PROXY_NAMES,
-    SETTINGS,
-    default_audit_log,
-    default_store,
-)
-from robots_guard.text import counted, number
+from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, USER_DEFAULTS
+from robots_guard.text import counted
 
 HAS_MISTAKES = 2  # the exit status of a mistake of the user
 COLUMNS = (
@@ -38,7 +33,6 @@ COLUMNS = (
     TableColumn("source", fit="wrap"),
 )
 _DEFAULT = Source("default")
-_AT_START = {"store": default_store, "audit_log": default_audit_log}
 
 
 class ShownValue(NamedTuple):
@@ -51,7 +45,7 @@ class ShownValue(NamedTuple):
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def config() -> None:
-    """Show, check and begin the configuration."""
+    """Show and check the configuration, or write a new file."""
 
 
 @config.command()
@@ -119,37 +113,19 @@ def _is_general(name: str, value: Value | None, general: Configuration) -> bool:
 
 def _names_for(component: str) -> list[str]:
     """The names that a component has, in the order in which users see them."""
-    if component not in SECTIONS:
-        return list(NAMES)
     names = PROXY_NAMES if component == "proxy" else NAMES
-    return [*names, *own_types(component)]
+    return [*names, *own_options(section_of(component))]
 
 
 def _default_text(component: str, name: str) -> str:
     """The value of a name that is not configured; empty if there is none."""
-    if name in _AT_START:
-        return _of_user(_AT_START[name])
-    if name in SETTINGS and name not in _own_types(component):
-        return SETTINGS[name].default_text
-    fields = msgspec.structs.fields(SECTIONS[component])
-    default = next(field.default for field in fields if field.name == name)
-    if isinstance(default, float):
-        return number(default)
-    return shown(name, default)
-
-
-def _of_user(default: Callable[[], str]) -> str:
-    """A default that lies in the user's home directory; empty for a user without one."""
-    with contextlib.suppress(SettingsError):
-        return default()
-    return ""
-
-
-def _own_types(component: str) -> dict[str, Any]:
-    """The types of the names that only this component has."""
-    if component not in SECTIONS:
-        return {}
-    return own_types(component)
+    if name in USER_DEFAULTS:
+        with contextlib.suppress(SettingsError):  # a user without a home directory has none
+            return USER_DEFAULTS[name]()
+        return ""
+    own = own_options(section_of(component))
+    setting = own.get(name) or SETTINGS[name]
+    return setting.default_text
 
 
 def _as_data(read: Configuration, values: list[ShownValue]) -> dict[str, Any]:
@@ -190,13 +166,14 @@ def check(file: str | None) -> int:
     mistakes = sorted(dict.fromkeys(mistakes), key=place_of)
     for mistake in mistakes:
         write_line(safe(mistake))
-    click.echo(f"robots-guard: {_checked(files)}: {_number(len(mistakes))}", err=True)
+    click.echo(f"robots-guard: {_names_of(files)}: {_number(len(mistakes))}", err=True)
     if mistakes:
         return HAS_MISTAKES
     return 0
 
 
-def _checked(files: list[Any]) -> str:
+def _names_of(files: list[ConfigFile]) -> str:
+    """The names of the files that were checked."""
     if not files:
         return "there is no configuration file"
     return ", ".join(safe(str(file.path)) for file in files)
@@ -216,9 +193,9 @@ def _number(count: int) -> str:
     help="Only what this component uses.",
 )
 def init(file: Path, component: str | None) -> None:
-    """Write a commented configuration file, by default robots_guard.toml in this directory.
+    """Write a new configuration file, by default robots_guard.toml in this directory.
 
-    Every line is a default, behind a #. A file that exists is not overwritten.
+    It has every setting with its default, commented out. A file that exists is not overwritten.
     """
     try:
         with file.open("x", encoding="utf-8") as target:
@@ -239,5 +216,5 @@ def init(file: Path, component: str | None) -> None:
 
 @config.command()
 def schema() -> None:
-    """Print the JSON Schema of a configuration file, by which editors complete and check it."""
+    """Print the JSON Schema of a configuration file, with which editors complete and check it."""
     write_line(schema_text().rstrip("\n"))

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from robots_guard.configuration.references import FILE, VARIABLE
-from robots_guard.configuration.sections import SECTIONS, own_types, types_in
-from robots_guard.settings import SETTINGS
+from robots_guard.configuration.sections import SECTIONS, own_options, own_types, types_in
+from robots_guard.settings import SETTINGS, Setting
 
 #: The draft that editors' TOML extensions read.
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -34,10 +34,11 @@ _LEFT_OUT = ("title", "default")
 
 def json_schema() -> dict[str, Any]:
     """Return the schema of a whole file."""
-    definitions = {name: _value(name, kind) for name, kind in types_in("").items()}
+    definitions = {name: _value(SETTINGS[name], kind) for name, kind in types_in("").items()}
     properties: dict[str, Any] = {name: _ref(name) for name in definitions}
     for section in SECTIONS:
-        own = {name: _own_value(section, name) for name in own_types(section)}
+        settings = own_options(section)
+        own = {name: _value(settings[name], kind) for name, kind in own_types(section).items()}
         shared = {name: _ref(name) for name in types_in(section) if name not in own}
         properties[section] = {
             "description": f"Values for the component {section} only.",
@@ -65,20 +66,12 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/definitions/{name}"}
 
 
-def _value(name: str, kind: Any) -> dict[str, Any]:
+def _value(setting: Setting, kind: Any) -> dict[str, Any]:
     """The schema of a setting: its type and bounds, its description and its default."""
-    described = _type(name, kind)
-    default = SETTINGS[name].default
-    if default is not msgspec.NODEFAULT:
-        described["default"] = default
+    described = _type(setting.name, kind)
+    if setting.default is not msgspec.NODEFAULT:
+        described["default"] = msgspec.to_builtins(setting.default)
     return described
-
-
-def _own_value(section: str, name: str) -> dict[str, Any]:
-    """The same for what only one component has."""
-    fields = msgspec.structs.fields(SECTIONS[section])
-    default = next(field.default for field in fields if field.name == name)
-    return _type(name, own_types(section)[name]) | {"default": msgspec.to_builtins(default)}
 
 
 def _type(name: str, kind: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A commented configuration file to begin with: every name, with what it means and its default.
+"""A new configuration file: every setting with its meaning and its default, commented out.
 
 Invariant: nothing in it is in force until a line is uncommented, and each line is then valid.
 """
@@ -10,26 +10,19 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-import msgspec
-
-from robots_guard.configuration.sections import SECTIONS, own_types, types_in
+from robots_guard.configuration.sections import SECTIONS, own_options
 from robots_guard.errors import SettingsError
-from robots_guard.settings import (
-    NAMES,
-    PROXY_NAMES,
-    SETTINGS,
-    default_audit_log,
-    default_store,
-)
+from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, USER_DEFAULTS, Setting
 
 SCHEMA_FILE = "robots_guard.schema.json"
 WIDTH = 88  # columns of a comment
-#: The defaults that lie in the user's home directory, each with an example for a user without one.
-_OF_USER = {
-    "store": (default_store, "sqlite:////var/lib/robots_guard/policies.sqlite"),
-    "audit_log": (default_audit_log, "/var/log/robots_guard"),
+#: Examples of settings that have no default, or none without a home directory.
+_EXAMPLES = {
+    "agent": "mybot",
+    "store": "sqlite:////var/lib/robots_guard/policies.sqlite",
+    "audit_log": "/var/log/robots_guard",
 }
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _HEAD = f"""#:schema ./{SCHEMA_FILE}
@@ -58,20 +51,19 @@ def template(component: str | None = None) -> str:
     """Return the text of a new file: for one component, or for all."""
     sections = [each for each in SECTIONS if component in (None, each)]
     parts = [_HEAD]
-    parts += _lines(_entry(name, types_in("")[name]) for name in NAMES)
+    parts += _lines(_entry(SETTINGS[name]) for name in NAMES)
     for section in sections:
-        entries = [_entry(name, kind) for name, kind in _names_of(section).items()]
+        entries = [_entry(setting) for setting in _settings_in(section)]
         if entries or component:
             parts += ["", f"[{section}]", *_header(section), *_lines(entries)]
     return "\n".join(parts) + "\n"
 
 
-def _names_of(section: str) -> dict[str, Any]:
+def _settings_in(section: str) -> list[Setting]:
     """What only one component has, in the order in which users see it."""
-    own = dict(own_types(section))
+    own = list(own_options(section).values())
     if section == "proxy":
-        shared = types_in("")
-        own |= {name: shared[name] for name in PROXY_NAMES if name not in NAMES}
+        own += [SETTINGS[name] for name in PROXY_NAMES if name not in NAMES]
     return own
 
 
@@ -94,27 +86,16 @@ def _plain(description: str) -> str:
     return _LINK.sub(lambda found: found[1], description)
 
 
-def _entry(name: str, kind: Any) -> TemplateEntry:
-    _, meta = get_args(kind)
-    return TemplateEntry(name, meta.description, _example(name, kind))
+def _entry(setting: Setting) -> TemplateEntry:
+    return TemplateEntry(setting.name, setting.description, _example(setting))
 
 
-def _example(name: str, kind: Any) -> Any:
-    """The default of a name, or an example if it has none."""
-    if name == "agent":
-        return "mybot"
-    if name in _OF_USER:
-        default, otherwise = _OF_USER[name]
+def _example(setting: Setting) -> Any:
+    """The default of a setting, or an example if it has none."""
+    if setting.name in USER_DEFAULTS:
         with contextlib.suppress(SettingsError):  # for a user without a home directory
-            return default()
-        return otherwise
-    if name in SETTINGS:
-        return SETTINGS[name].default
-    for section in SECTIONS.values():
-        for field in msgspec.structs.fields(section):
-            if field.name == name and field.type == kind:
-                return field.default
-    raise LookupError(name)
+            return USER_DEFAULTS[setting.name]()
+    return _EXAMPLES.get(setting.name, setting.default)
 
 
 def _toml(value: Any) -> str:
