@@ -16,7 +16,7 @@ from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, polic
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import Privacy
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.core.verdict import Action, RuleRef, Verdict
 from robots_guard.stores import open_store
 
 
@@ -89,6 +89,41 @@ def test_the_answer_is_one_sentence_with_its_circumstances(here, directory, tmp_
     assert here("why", "w-3").out == out
     answer = json.loads(here("why", "https://a.test/private/x", "--json").out)
     assert (answer["sentence"], answer["count"], answer["record"]["id"]) == (SENTENCE, 3, "w-3")
+
+
+ELSEWHERE = msgspec.structs.replace(
+    DROP, rule=RuleRef(line=7, text="Disallow: /private/x", group="*")
+)
+EXEMPTED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, would=Action.DROP)
+
+
+def test_an_id_is_answered_by_that_decision(here, directory):
+    write(
+        directory,
+        refused(at=AT),
+        refused(at=AT + 60, verdict=ELSEWHERE),
+        decision("https://a.test/private/x", EXEMPTED, at=AT + 120),
+    )
+    chosen = {
+        identity: facts(here("why", identity).out)["id"] for identity in ("w-1", "w-2", "w-3")
+    }
+
+    assert chosen == {"w-1": "w-1", "w-2": "w-2", "w-3": "w-3"}
+    assert "no decision like it" in here("why", "w-1", "--agent", "other").out
+
+
+def test_a_refusal_is_shown_before_a_later_exemption(here, directory):
+    """However many rules decided, a crawler is named once."""
+    write(
+        directory,
+        refused(at=AT),
+        refused(at=AT + 60, verdict=ELSEWHERE),
+        decision("https://a.test/private/x", EXEMPTED, at=AT + 120),
+    )
+    out = here("why", "https://a.test/private/x").out
+
+    assert facts(out)["id"] == "w-2"
+    assert "\nby          mybot (cli): twice\n" in out
 
 
 def test_the_answer_is_the_same_from_a_compacted_log(here, directory):

@@ -57,10 +57,6 @@ class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     would: str | None = None
     relaxed: str | None = None
 
-    @property
-    def is_notable(self) -> bool:
-        """Whether it is no ordinary pass."""
-        return self.action != "pass" or bool(self.would or self.relaxed or self.override)
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +82,8 @@ class CountedPasses(msgspec.Struct, frozen=True):
 class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What is recorded of a URL in a period.
 
-    `record` is the latest decision that is no ordinary pass, else the latest pass, else None;
+    `record` is the decision that was asked for, or else the latest refusal or deferral, the latest
+    pass that is no ordinary one, or the latest pass; None if there is none.
     `settings` are those of its writer, and `hides_values` says that values of its URL are hidden.
     `repeats` are further decisions like those on the URL, which were counted without their URLs.
     `nearest` are the latest decisions of the origin, and `of_origin` the number of all, if there is
@@ -115,21 +112,35 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.count for each in self.groups if record and _is_like(each, record))
 
 
+def _rank(group: DecisionGroup) -> int:
+    """Which decisions are shown first: refusals and deferrals, then passes that are no ordinary
+    ones."""
+    if group.action != "pass":
+        return 0
+    if group.would or group.relaxed or group.override:
+        return 1
+    return 2
+
+
 def _is_like(group: DecisionGroup, record: Record | SignalsRecord) -> bool:
     return (group.action, group.reason) == (record.action, record.reason)
 
 
 def why(
-    directory: Path, wanted: Filter, trouble: Unreadable, progress: Progress | None = None
+    directory: Path,
+    wanted: Filter,
+    trouble: Unreadable,
+    progress: Progress | None = None,
+    asked: Record | SignalsRecord | None = None,
 ) -> LogAnswer:
-    """The answer for the URL of a filter, which has no other place. What cannot be read is added to
-    `trouble`.
+    """The answer for the URL of a filter, which has no other place; about the decision `asked`, if
+    it was asked for by its id. What cannot be read is added to `trouble`.
 
     Raises SettingsError if there is no such directory or the URL has no origin, MissingExtra
     without DuckDB.
     """
     with _OriginSearch(directory, wanted, progress) as search:
-        answer = _Question(search).answer()
+        answer = _Question(search, asked).answer()
         trouble.add(search.unreadable())
     return answer
 
@@ -174,8 +185,9 @@ class _OriginSearch(Search):
 class _Question:
     """The queries for an answer."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, asked: Record | SignalsRecord | None) -> None:
         self._search = search
+        self._asked = asked
         self._moments_known: list[Any] | None = None
         self._wanted = search.wanted
         resource = resource_of(self._wanted.url or "", bytes.fromhex(self._wanted.key))
@@ -187,7 +199,7 @@ class _Question:
     def answer(self) -> LogAnswer:
         """Ask for the URL, and for its origin if nothing is found."""
         groups = self._groups()
-        record = self._latest(groups)
+        record = self._asked or self._latest(groups)
         nearest = [] if record else self._nearest()
         counted = self._counted()
         return LogAnswer(
@@ -245,9 +257,9 @@ class _Question:
         return f'"at" IN ({", ".join("?" for _ in found)})', found
 
     def _latest(self, groups: list[DecisionGroup]) -> Record | SignalsRecord | None:
-        group = next((each for each in groups if each.is_notable), None) or next(iter(groups), None)
-        if group is None:
+        if not groups:
             return None
+        group = min(groups, key=_rank)  # of equal ones the first, which is the latest
         found = self._records(
             '"at" = ? AND id = ? AND kind = ?', [group.last, group.id, group.kind]
         )

@@ -5,6 +5,7 @@ It judges nothing but the stored robots.txt of today, fetches nothing, and recor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ from robots_guard.stores import look_at
 from robots_guard.text import counted, encodable
 
 NOTHING = 1  # the exit status if nothing is recorded of the URL
-AGENTS = 5  # groups of agents that are named
+AGENTS = 5  # crawlers that are named
 OTHERS = 5  # groups of other decisions that are named
 _WIDTH = 10
 
@@ -99,13 +100,13 @@ def why(
     with progress("searching") as on_progress:
         asked = _asked(directory, encodable(url), on_progress)
         wanted = Filter(
-            url=asked,
+            url=encodable(url) if asked is None else asked.url,
             since=period.begins or None,
             until=until or period.ends,
             agent=encodable(agent or "") or None,
             key=key_in(directory),
         )
-        answer = answer_to(directory, wanted, trouble, on_progress)
+        answer = answer_to(directory, wanted, trouble, on_progress, asked)
     today = _today(answer, places)
     if as_json:
         write_encoded(msgspec.json.encode(_as_data(answer, today, places)))
@@ -124,10 +125,10 @@ def _is_url(text: str) -> bool:
     return not text.replace("-", "").isalnum()
 
 
-def _asked(directory: Path, text: str, on_progress: Any) -> str:
-    """The URL that is asked about: the argument, or that of the decision with this id."""
+def _asked(directory: Path, text: str, on_progress: Any) -> Record | SignalsRecord | None:
+    """The decision with this id; None if the text is a URL."""
     if _is_url(text):
-        return text
+        return None
     found = None
     if segments(directory):
         found = find_decision(directory, text, on_progress)
@@ -136,7 +137,7 @@ def _asked(directory: Path, text: str, on_progress: Any) -> str:
             f"there is no decision {text!r} in {str(directory)!r}:"
             " give a URL that begins with http:// or https://, or an id"
         )
-    return found.url
+    return found
 
 
 # -- today -----------------------------------------------------------------------------------------
@@ -168,8 +169,10 @@ def _stored(record: Record, places: Places) -> Policy | None:
 
 
 def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
-    """How the verdict now differs from the recorded one."""
+    """How the verdict now differs from the recorded one. An exempted request is compared by what
+    its robots.txt says."""
     document = policy.document
+    action = verdict.would or verdict.action
     rule, line, grounds, copy = None, None, verdict.reason.value, "The store"
     fetched = sha256 = None
     if verdict.rule is not None:
@@ -179,14 +182,14 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
         fetched, sha256 = moment(document.fetched_at), document.sha256
         copy = f"The stored robots.txt, fetched at {time_of(fetched)},"
     was = (record.would or record.action, record.rule)
-    if (verdict.action.value, rule) == was:
+    if (action.value, rule) == was:
         said = f"{copy} says the same ({grounds})."
-    elif verdict.action is Action.PASS and was[0] != Action.PASS:
+    elif action is Action.PASS and was[0] != Action.PASS:
         said = f"{copy} allows it now ({grounds})."
-    elif verdict.action.value == was[0]:
-        said = f"{copy} has changed, but not the action, which is {verdict.action} ({grounds})."
+    elif action.value == was[0]:
+        said = f"{copy} has changed, but not the action, which is {action} ({grounds})."
     else:
-        said = f"{copy} has changed: the action is now {verdict.action} ({grounds})."
+        said = f"{copy} has changed: the action is now {action} ({grounds})."
     return Today(
         sentence=said,
         action=verdict.action.value,
@@ -263,10 +266,11 @@ def _facts(
     ]
     others = [each for each in answer.groups if each not in alike]
     yield "how often", _how_often(answer, alike)
-    for each in alike[:AGENTS]:
-        yield "by", f"{_who(each)}: {_times(each.count)}"
-    if len(alike) > AGENTS:
-        yield "", f"and {len(alike) - AGENTS} more"
+    crawlers = _counts_by_crawler(alike)
+    for crawler, count in crawlers[:AGENTS]:
+        yield "by", f"{crawler}: {_times(count)}"
+    if len(crawlers) > AGENTS:
+        yield "", f"and {len(crawlers) - AGENTS} more"
     for each in others[:OTHERS]:
         yield "also", _other(each)
     if len(others) > OTHERS:
@@ -287,7 +291,17 @@ def _facts(
     yield "id", record.id
 
 
+def _counts_by_crawler(groups: list[DecisionGroup]) -> list[tuple[str, int]]:
+    """The number of decisions of each crawler, the latest first."""
+    counts: Counter[str] = Counter()
+    for each in groups:
+        counts[_who(each)] += each.count
+    return list(counts.items())
+
+
 def _how_often(answer: LogAnswer, alike: list[DecisionGroup]) -> str:
+    if not alike:
+        return "no decision like it in this period, by this agent"
     first, last = min(each.first for each in alike), max(each.last for each in alike)
     text = f"{_times(answer.count)}, at {time_of(last)}"
     if answer.count > 1:
