@@ -125,15 +125,22 @@ def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):
         f"import sys; sys.modules.update(dict.fromkeys({CORE.split()!r}));"
         "from robots_guard.cli.main import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "audit", "replay", str(path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    keys = tmp_path / "public.txt"
+    keys.write_text(here("audit", "keys", "show", tmp_path / "key.pem").out.split()[0])
+    done, with_keys = (
+        subprocess.run(
+            [sys.executable, "-c", code, "audit", "replay", str(path), *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for options in ([], ["--keys", str(keys)])
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+    assert (with_keys.returncode, with_keys.stdout) == (2, "")
+    assert "pip install 'robots_guard[audit]'" in with_keys.stderr
     assert "the verdict, judged again, is the recorded one" in done.stdout
     missing = done.stdout.partition("not proven:")[2]
     assert "signatures are not checked" in missing

@@ -147,7 +147,8 @@ def _counted(claim: Claim, count: int) -> Claim:
 def verify_bundle(
     data: bytes, trust: BundleTrust = NO_TRUST, now: float | None = None
 ) -> Verification:
-    """Verify a bundle. `now` is the present time in seconds since 1970. Raises NoBundle."""
+    """Verify a bundle. `now` is the present time in seconds since 1970. Raises NoBundle, and
+    MissingExtra if there are keys and signatures cannot be checked."""
     files = read_archive(data)
     parts = parts_of(files)
     findings = _Findings()
@@ -333,8 +334,12 @@ def _check_seal(
     try:
         is_valid = is_signed(writer, seal)
     except MissingExtra as error:
-        state = ClaimState.CONTRADICTED if trust.keys else ClaimState.NOT_PROVEN
-        findings.add(state, f"{what} with the key {key}: signatures are not checked: {error}")
+        if trust.keys:
+            raise  # what cannot be checked is not contradicted
+        findings.add(
+            ClaimState.NOT_PROVEN,
+            f"{what} with the key {key}: signatures are not checked: {error}",
+        )
         return
     if not is_valid:
         findings.add(

@@ -58,7 +58,6 @@ class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     relaxed: str | None = None
 
 
-
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """What was searched: files and records, the days of the files, and the settings with which
     writers recorded passes, each with the number of these writers."""
