@@ -10,6 +10,7 @@ import contextlib
 import grp
 import os
 import pwd
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,11 @@ NAME = "robots_guard.toml"
 VARIABLE = "ROBOTS_GUARD_CONFIG"
 LARGEST = 1_048_576  # bytes of a configuration file
 _MENTIONS = (b"robots_guard", b"robots-guard")
+#: A table of this program, as it is usually written.
+_HEADER = re.compile(
+    rb"""^\s*(\[\s*tool\s*\.\s*)?["']?robots[_-]guard["']?\s*[].=]""", re.MULTILINE
+)
+_ACCESS_LIST = "system.posix_acl_access"
 _REMEDY = f"name the file with --config or {VARIABLE} to use it anyway"
 
 
@@ -110,7 +116,8 @@ def _trusted(path: Path) -> ConfigFile | None:
     """Read a file that was found by search; None if there is none, or if it does not configure
     this program.
 
-    Raises SettingsError if another user can have written it.
+    Raises SettingsError if another user can have written it. Then it is not parsed, either: that
+    can take hours, as long as its author likes.
     """
     try:
         link = path.lstat()
@@ -122,10 +129,12 @@ def _trusted(path: Path) -> ConfigFile | None:
             return None
     else:
         content = read_regular(path, LARGEST)
-    file = parse_config(path, content.text())
-    if file is not None:
-        _require_own(path, link, content.state)
-    return file
+    objection = _objection(path, link, content.state)
+    if objection is None:
+        return parse_config(path, content.text())
+    if path.name == PYPROJECT and not _HEADER.search(content.data):
+        return None
+    raise SettingsError(objection)
 
 
 def _mentioned(path: Path) -> Content | None:
@@ -140,21 +149,40 @@ def _mentioned(path: Path) -> Content | None:
     return content
 
 
-def _require_own(path: Path, link: os.stat_result, state: os.stat_result) -> None:
-    """Raise SettingsError unless only this user or root can have written a file."""
+def _objection(path: Path, link: os.stat_result, state: os.stat_result) -> str | None:
+    """Say who can have written a file, besides this user and root; None if nobody can."""
     for owner in (link.st_uid, state.st_uid):
         if owner not in (0, os.geteuid()):
-            raise SettingsError(
-                f"{path} belongs to {_user(owner)}, so it is not trusted: {_REMEDY}"
-            )
-    others = "all users" if state.st_mode & stat.S_IWOTH else ""
-    if state.st_mode & stat.S_IWGRP and not _is_private(state.st_gid):
-        others = others or f"the group {_group(state.st_gid)}"
-    if others:
-        raise SettingsError(
-            f"{path} can be written to by {others}, so it is not trusted: run chmod go-w on it,"
-            f" or {_REMEDY}"
-        )
+            return f"{path} belongs to {_user(owner)}, so it is not trusted: {_REMEDY}"
+    others = _other_writers(path, state)
+    if others is None:
+        return None
+    return (
+        f"{path} can be written to by {others}, so it is not trusted: run chmod go-w on it,"
+        f" or {_REMEDY}"
+    )
+
+
+def _other_writers(path: Path, state: os.stat_result) -> str | None:
+    if state.st_mode & stat.S_IWOTH:
+        return "all users"
+    if not state.st_mode & stat.S_IWGRP:
+        return None
+    if _has_access_list(path):
+        return "those in its access control list"
+    if not _is_private(state.st_gid):
+        return f"the group {_group(state.st_gid)}"
+    return None
+
+
+def _has_access_list(path: Path) -> bool:
+    """Whether a file has a POSIX access control list: the mode's group bits are then its mask."""
+    if not hasattr(os, "listxattr"):  # only Linux has it
+        return False
+    try:
+        return _ACCESS_LIST in os.listxattr(path)
+    except OSError:  # the file system has none
+        return False
 
 
 def _is_private(group: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 import pytest
 from support.cost import LINEAR, growth
@@ -216,6 +217,48 @@ def test_a_link_of_another_user_is_not_trusted(places):
     os.chown(link, 12345, -1, follow_symlinks=False)
 
     with pytest.raises(SettingsError, match="belongs to the user 12345"):
+        places.read()
+
+
+#: TOML that takes minutes to parse.
+ENDLESS = ".".join(["a"] * 100_000) + " = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("robots_guard.toml", ENDLESS),
+        ("pyproject.toml", f"[tool.robots_guard]\n{ENDLESS}"),
+        ("pyproject.toml", f"[tool]\nrobots_guard = 1\n{ENDLESS}"),
+    ],
+)
+def test_a_file_of_another_user_is_not_parsed(places, monkeypatch, name, text):
+    file = places.write(text, name)
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    if file.stat().st_uid == 0:
+        os.chown(file, 12345, -1)
+
+    with pytest.raises(SettingsError, match=f"^{file} belongs to the user .*not trusted"):
+        places.read()
+
+
+def test_a_pyproject_of_another_user_that_only_mentions_the_program_is_ignored(places, monkeypatch):
+    file = places.write(f'dependencies = ["robots_guard[proxy]"]\n{ENDLESS}', "pyproject.toml")
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    if file.stat().st_uid == 0:
+        os.chown(file, 12345, -1)
+
+    assert places.values() == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="access control lists of Linux")
+def test_a_file_that_an_access_control_list_opens_is_not_trusted(places, monkeypatch):
+    monkeypatch.setattr(files, "_is_private", lambda _: True)
+    file = places.write("on_restricted = 'allow'", mode=0o664)
+    assert places.values() == {"on_restricted": "allow"}
+    monkeypatch.setattr(os, "listxattr", lambda _: ["user.x", "system.posix_acl_access"])
+
+    with pytest.raises(SettingsError, match=f"^{file} can be written to by those in its access"):
         places.read()
 
 
