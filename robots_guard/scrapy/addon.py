@@ -35,6 +35,7 @@ from robots_guard.scrapy.options import (
     FALLBACK_SCHEDULER,
     is_enabled,
     options_of,
+    place_of_switch,
 )
 from robots_guard.scrapy.seal import RobotsGuardSeal
 from robots_guard.scrapy.switches import find_switches
@@ -66,7 +67,7 @@ class Addon:
         """Scrapy's hook. Ends the process if a setting is invalid."""
         try:
             if not is_enabled(settings):
-                log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)
+                _report_off(settings)
                 return
             guard_settings = options_of(settings).settings
             _check_resources(guard_settings)
@@ -75,6 +76,15 @@ class Addon:
                 log.info("robots_guard: %s", note)
         except SettingsError as error:
             abort(error)
+
+
+def _report_off(settings: BaseSettings) -> None:
+    """Say who has switched the guard off: a WARNING if it is not the project itself."""
+    place = place_of_switch(settings)
+    if place is None:
+        log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)
+    else:
+        log.warning("%s is false: robots_guard is off, ROBOTSTXT_OBEY decides", place)
 
 
 def _check_resources(settings: Settings) -> None:

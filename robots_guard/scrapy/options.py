@@ -8,6 +8,7 @@ environment. An invalid or unknown setting raises SettingsError; none is ignored
 from __future__ import annotations
 
 import re
+import weakref
 from typing import Any, Literal, NamedTuple
 
 import scrapy.settings.default_settings
@@ -63,6 +64,15 @@ def is_enabled(settings: BaseSettings) -> bool:
         ) from error
 
 
+def place_of_switch(settings: BaseSettings) -> str | None:
+    """Where the configuration says whether the add-on is enabled; None if a project does, or
+    nothing."""
+    found = _configuration(settings).values.get("enabled")
+    if found is None or settings.get(ENABLED) is not None:
+        return None
+    return found.source.spell("enabled")
+
+
 def fallback_scheduler(settings: BaseSettings, default: str) -> Any:
     """The scheduler that GuardScheduler wraps: a class or its import path. Raises SettingsError."""
     given = settings.get(FALLBACK_SCHEDULER)
@@ -96,8 +106,23 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
 
 
 def _configuration(settings: BaseSettings) -> Configuration:
-    """What files and the environment say. ROBOTS_GUARD_CONFIG among the settings names the file."""
-    return read_configuration(Component.SCRAPY, config=settings.get(CONFIG))
+    """What files and the environment say. ROBOTS_GUARD_CONFIG among the settings names the file.
+
+    They are read once for a crawl: its parts must not disagree, for example on whether the guard is
+    on, because the working directory or a file has changed meanwhile.
+    """
+    config = settings.get(CONFIG)
+    key = id(settings)
+    read = _READ.get(key)
+    if read is None or read[0] != config:
+        if read is None:
+            weakref.finalize(settings, _READ.pop, key, None)
+        _READ[key] = read = config, read_configuration(Component.SCRAPY, config=config)
+    return read[1]
+
+
+#: What was read for each settings object that is in use, and the name of the file to read.
+_READ: dict[int, tuple[str | None, Configuration]] = {}
 
 
 def _section(configuration: Configuration, given: dict[str, Any]) -> ScrapySection:
