@@ -6,15 +6,12 @@ response.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import aiohttp
 
 from robots_guard.gateway.errors import (
+    RefusalClasses,
     RequestDeferred,
     RequestDisallowed,
-    RequestRefused,
     ResponseRefused,
 )
 
@@ -31,20 +28,4 @@ class AiohttpResponseRefused(ResponseRefused, aiohttp.ClientError):
     """The response may not be used."""
 
 
-@contextlib.contextmanager
-def as_client_errors() -> Iterator[None]:
-    """Raise a refusal as one of these classes."""
-    try:
-        yield
-    except aiohttp.ClientError:
-        raise
-    except RequestRefused as refusal:
-        raise _as_client_error(refusal) from None
-
-
-def _as_client_error(refusal: RequestRefused) -> aiohttp.ClientError:
-    if isinstance(refusal, ResponseRefused):
-        return AiohttpResponseRefused(refusal.decision)
-    if isinstance(refusal, RequestDeferred):
-        return AiohttpDeferred(refusal.decision)
-    return AiohttpDisallowed(refusal.decision)
+CLIENT_ERRORS = RefusalClasses(AiohttpDisallowed, AiohttpDeferred, AiohttpResponseRefused)

@@ -12,13 +12,12 @@ The guard fetches robots.txt by a client of its own, never by the session.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 from aiohttp.connector import Connection
 
-from robots_guard.aiohttp.errors import as_client_errors
+from robots_guard.aiohttp.errors import CLIENT_ERRORS
 from robots_guard.aiohttp.outgoing import end_after_response, frame, response_head, wire_of
 from robots_guard.client.async_guard import AsyncGuard
 from robots_guard.client.factory import open_gate
@@ -62,7 +61,7 @@ class GuardMiddleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send a request if it may be made."""
-        with as_client_errors():
+        with CLIENT_ERRORS.raised():
             judged = JudgedSend(self.guard.gate, request)
             await judged.admit()
             response = await handler(request)
@@ -82,12 +81,7 @@ class GuardMiddleware:
         """Return the middleware."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close the guard, if it is the middleware's own."""
         await self.aclose()
 
@@ -119,7 +113,7 @@ class JudgedSend:
 
     async def _write(self, connection: Connection) -> aiohttp.ClientResponse:
         """Write the request to a connection."""
-        with as_client_errors():
+        with CLIENT_ERRORS.raised():
             passage = await self._use()
         if frame(self._request, passage.decision.question.origin.authority):
             end_after_response(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from robots_guard.client.factory import open_gate
@@ -89,12 +88,7 @@ class AsyncGuard:
         """Return the guard."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close the guard."""
         await self.aclose()
 

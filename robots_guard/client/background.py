@@ -1,7 +1,7 @@
 """The background loop: an event loop in a thread of its own, for callers in any other thread.
 
-The thread is a daemon, so that it never keeps a process alive. It ends by itself when the loop is
-stopped, and runs the given coroutine before.
+The thread is a daemon, so that it never keeps a process alive. When the loop is stopped, the thread
+runs a last coroutine, and ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ OWN_THREAD = "a guard of this kind cannot be used from its own thread"
 
 
 class BackgroundLoop:
-    """An event loop in a thread. `at_end` makes the coroutine that ends what runs in it."""
+    """An event loop in a thread. `at_end` makes the last coroutine, which ends what runs in the
+    loop."""
 
     def __init__(self, at_end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._at_end = at_end

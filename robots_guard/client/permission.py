@@ -16,9 +16,9 @@ from robots_guard.core.verdict import Action, Decision, Verdict
 class Permission(msgspec.Struct, frozen=True):
     """Whether a URL may be requested, and why.
 
-    It is true only for a PASS: a request that is deferred may not be made yet, so a deferral is
-    false, as a drop is. `wait` tells them apart. A PASS of a site that requires a delay between two
-    requests is true, too, and `delay` has its seconds; `turn` of the guard keeps it.
+    It is true only for a PASS. A deferral is false, as a drop is, because the request may not be
+    made yet; `action` tells them apart. A PASS for a site that requires a delay between two requests
+    is true, too: `delay` has the seconds, and `turn` of the guard waits for them.
 
     `decision` is the recorded decision; None for a URL that robots.txt does not govern.
     """

@@ -1,7 +1,7 @@
 """The guard of a program without asyncio, or of code that cannot await.
 
-One thread runs an event loop for it, so that it can be used from any thread, also from one whose own
-event loop is running.
+The guard has a thread that runs an event loop. So its methods can be called from any other thread,
+also from one in which another event loop is running.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from robots_guard.client.async_guard import admit, answer
@@ -80,12 +79,7 @@ class SyncGuard:
         """Return the guard."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the guard."""
         self.close()
 

@@ -11,7 +11,9 @@ An integration whose framework has error classes of its own derives from both.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.core.verdict import Action, Decision
@@ -38,7 +40,7 @@ class RequestDisallowed(RequestRefused):
 
 
 class RequestDeferred(RequestRefused):
-    """The request may not be made yet, and would have to wait for longer than `hold_max`."""
+    """The request may not be made yet, and would have to wait longer than `hold_max`."""
 
     @property
     def retry_after(self) -> float:
@@ -50,13 +52,36 @@ class RequestDeferred(RequestRefused):
 
 
 class ResponseRefused(RequestRefused):
-    """The response may not be used: its site denies a declared purpose in its header fields."""
+    """The response may not be used: its header fields, or in Scrapy also its page, deny a declared
+    purpose."""
+
+
+class RefusalClasses(NamedTuple):
+    """The exceptions of one library for refusals, each derived from the guard's own."""
+
+    disallowed: type[RequestDisallowed] = RequestDisallowed
+    deferred: type[RequestDeferred] = RequestDeferred
+    response_refused: type[ResponseRefused] = ResponseRefused
+
+    def exception_for(self, decision: Decision) -> RequestRefused:
+        """Return the exception for a decision that is no PASS."""
+        if decision.response is not None:
+            return self.response_refused(decision)
+        if decision.verdict.action is Action.DEFER:
+            return self.deferred(decision)
+        return self.disallowed(decision)
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Raise each refusal in the block as one of these classes."""
+        try:
+            yield
+        except RequestRefused as refusal:
+            if isinstance(refusal, tuple(self)):
+                raise
+            raise self.exception_for(refusal.decision) from None
 
 
 def refusal_of(decision: Decision) -> RequestRefused:
-    """Return the exception for a decision that is no PASS."""
-    if decision.response is not None:
-        return ResponseRefused(decision)
-    if decision.verdict.action is Action.DEFER:
-        return RequestDeferred(decision)
-    return RequestDisallowed(decision)
+    """Return the guard's own exception for a decision that is no PASS."""
+    return RefusalClasses().exception_for(decision)

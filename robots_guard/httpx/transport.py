@@ -21,7 +21,7 @@ from robots_guard.client.gate import Gate, Passage
 from robots_guard.client.sync_guard import SyncGuard
 from robots_guard.core.component import Component
 from robots_guard.gateway.errors import RequestDisallowed
-from robots_guard.httpx.errors import as_transport_errors
+from robots_guard.httpx.errors import TRANSPORT_ERRORS
 from robots_guard.httpx.outgoing import JudgedCall, response_head
 
 _WRITES = ("http11.send_request_headers.started", "http2.send_request_headers.started")
@@ -56,7 +56,7 @@ class Transport(httpx.BaseTransport):
         """Send a request if it may be made. Raises the errors that the class names."""
         run, gate = self.guard.run, self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
-        with as_transport_errors():
+        with TRANSPORT_ERRORS.raised():
             passage = run(partial(gate.admit, judged.question, judged.verdict))
             if not self._announces:
                 run(passage.use)
@@ -78,7 +78,7 @@ class Transport(httpx.BaseTransport):
         if trace is not None:
             trace(event, info)
         if self._announces and _is_written(event, info):
-            with as_transport_errors():
+            with TRANSPORT_ERRORS.raised():
                 _check_written(judged, self.guard.gate, info["request"])
                 self.guard.run(passage.use)
 
@@ -114,7 +114,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         """Send a request if it may be made. Raises the errors that `Transport` names."""
         gate = self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
-        with as_transport_errors():
+        with TRANSPORT_ERRORS.raised():
             passage = await gate.admit(judged.question, judged.verdict)
             if not self._announces:
                 await passage.use()
@@ -136,7 +136,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         if trace is not None:
             await trace(event, info)
         if self._announces and _is_written(event, info):
-            with as_transport_errors():
+            with TRANSPORT_ERRORS.raised():
                 _check_written(judged, self.guard.gate, info["request"])
                 await passage.use()
 
