@@ -1,7 +1,7 @@
-"""Outgoing: a request of aiohttp as it will be written, and the framing of its body.
+"""Outgoing requests of aiohttp: as they will be written, and the framing of their bodies.
 
-After a body the connection is not used again, because a server that does not read bodies takes them
-for its next request.
+After a request with a body, the connection is not used again, because a server that does not read
+the body takes it for its next request.
 """
 
 from __future__ import annotations

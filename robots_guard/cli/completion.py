@@ -1,4 +1,4 @@
-"""`robots-guard completion`: prints a script by which a shell completes the command line."""
+"""`robots-guard completion`: prints a script with which a shell completes the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shell = Literal["bash", "zsh", "fish"]
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: Shell) -> None:
-    """Print a script by which bash, zsh or fish completes commands, options and their values.
+    """Print a script with which bash, zsh or fish completes commands, options and their values.
 
     The script contains everything that it completes, and starts no process when TAB is pressed.
 

@@ -1,7 +1,8 @@
 """Command-line options for the settings, and settings from a command's options.
 
-An option has the name of its setting (`--on-restricted` or `--on_restricted`). What is not given as an option comes
-from the configuration: the files and the environment (`robots_guard.configuration`), which a command reads once.
+An option has the name of its setting (`--on-restricted` or `--on_restricted`). What is not given as
+an option comes from the configuration: the files and the environment
+(`robots_guard.configuration`), which a command reads once.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ class RobotsFile:
     def parse(
         cls, content: bytes | str, *, dialect: str = "rfc9309", matching: str = "standard"
     ) -> RobotsFile:
-        """Take the content of a robots.txt. No content raises.
+        """Read the content of a robots.txt. Any content is accepted.
 
         `dialect` and `matching` are the settings of the same names, with the same defaults. Raises
-        SettingsError if one of them is not known. Rules are compiled when an agent is first asked
-        for.
+        SettingsError if one of them is not known. The rules for an agent are compiled at the first
+        question about it.
         """
         body = content
         if isinstance(body, str):

@@ -1,9 +1,9 @@
-"""Outgoing: a request of httpx as it will be written, and in the form in which it is written.
+"""Outgoing requests of httpx: as they are read for a verdict, and as they are handed on.
 
 The target is the one that httpcore writes: the URL's, or the extension `target`. The request that is
 handed on is a copy: Host, target and the framing of its body are produced from what was judged. After
-a body an HTTP/1 connection is not used again, because a server that does not read bodies takes them
-for its next request.
+a request with a body, an HTTP/1 connection is not used again, because a server that does not read
+the body takes it for its next request.
 """
 
 from __future__ import annotations

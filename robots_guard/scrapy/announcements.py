@@ -1,9 +1,9 @@
 """Announcements: handlers of Scrapy's signal `robots_parsed` learn what a site's robots.txt says.
 
-Scrapy sends the signal since 2.18, when its own middleware has read the robots.txt of a host. Here
-it is sent before the first request that a policy lets pass, and again when the site has sent
-another file; no request to the site goes on until its handlers are done, or `PATIENCE`
-is over, so that they can, for example, set a delay. A file that came from the store is announced, too.
+From 2.18 on, Scrapy sends the signal when its own middleware has read the robots.txt of a host. The
+guard sends it before the first request that a policy lets pass, and again when the site has sent
+another file. No request to the site goes on until the handlers are done, or until `PATIENCE` is
+over, so that they can, for example, set a delay. A file that came from the store is announced, too.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def abort(error: SettingsError) -> NoReturn:
 
 
 def _log_elsewhere(message: str) -> None:
-    """Log a sentence by the handlers that do not write to stderr or stdout, which has it anyway."""
+    """Log a sentence by the handlers that do not write to stderr or stdout, where it is shown
+    anyway."""
     record = log.makeRecord(log.name, logging.CRITICAL, __file__, 0, message, (), None)
     for handler in (*log.handlers, *logging.root.handlers):
         is_console = getattr(handler, "stream", None) in (sys.stderr, sys.stdout)

@@ -1,9 +1,9 @@
-"""Responses to a spider's own requests for a robots.txt, made of the policy that the guard has.
+"""Responses to a spider's own requests for a robots.txt, made from the policy that the guard has.
 
-A SitemapSpider requests `/robots.txt`, and so does the guard. The origin receives one of the two
-requests: the guard's. Invariant: the spider gets no other answer than its own request would have
-got. So a request that differs from the guard's, and a file that is not simply the one under that
-URL, are not shared.
+A SitemapSpider requests `/robots.txt`, and so does the guard. The origin receives only the guard's
+request. Invariant: the spider gets the response that its own request would have got. So a copy is
+not shared if the request differs from the guard's, or if the file did not come from exactly that
+URL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Switches: settings by which a project had robots.txt switched off, or chose another parser.
 
-They have no effect while the add-on is on. A project that had them should know, so each is reported
-with its remedy.
+They have no effect while the add-on is on, so each is reported with its remedy.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PLACES = {
     SETTINGS_PRIORITIES["spider"]: "the spider (custom_settings)",
     SETTINGS_PRIORITIES["cmdline"]: "the command line",
 }
-_REMEDY = f"robots_guard judges its requests all the same: set {ENABLED} = False to switch it off"
+_REMEDY = f"robots_guard judges its requests anyway: set {ENABLED} = False to switch it off"
 
 
 def find_switches(settings: BaseSettings) -> Iterator[str]:

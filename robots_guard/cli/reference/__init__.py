@@ -1,1 +1,1 @@
-"""What people read and complete of the command line, made from the commands: man pages, and completion scripts."""
+"""The man pages and the completion scripts of the command line, made from its commands."""

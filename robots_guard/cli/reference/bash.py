@@ -94,11 +94,11 @@ def bash_script(root: CommandDescription) -> str:
 
 
 def _command_case(command: CommandDescription) -> str:
-    long_flags = [flag for option in command.options for flag in option.flags]
+    flags = [flag for option in command.options for flag in option.flags]
     valued = [flag for option in command.options if option.values for flag in option.flags]
     fields = [
         f"commands='{' '.join(each.path[-1] for each in command.commands)}'",
-        f"options='{' '.join(long_flags)}'",
+        f"options='{' '.join(flags)}'",
         f"valued='{' '.join(valued)}'",
     ]
     if command.arguments:
@@ -107,6 +107,7 @@ def _command_case(command: CommandDescription) -> str:
 
 
 def _value_cases(commands: list[CommandDescription]) -> Iterator[str]:
+    """A case for each option whose values a shell can complete."""
     for command in commands:
         for option in command.options:
             if option.values is not None and option.values.kind != "text":

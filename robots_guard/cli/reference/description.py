@@ -20,7 +20,7 @@ _FILE_WORDS = re.compile(r"\b(FILE|BUNDLE)\b")
 
 
 class Values(NamedTuple):
-    """What a shell can complete for a value: words, names of files, names of directories, or nothing."""
+    """What a shell can complete for a value: words, names of files or directories, or nothing."""
 
     kind: Literal["text", "words", "files", "directories"]
     words: tuple[str, ...] = ()
@@ -38,6 +38,11 @@ class OptionDescription(NamedTuple):
     section: str  # the section of the help in which it is listed
     values: Values | None  # None if it takes no value
     repeats: bool
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the help, without its full stop."""
+        return re.split(r"\.(?:\s|$)", self.help, maxsplit=1)[0]
 
 
 class ArgumentDescription(NamedTuple):
@@ -66,7 +71,10 @@ class CommandDescription(NamedTuple):
 
 
 def describe(command: click.Command, name: str) -> CommandDescription:
-    """Describe a command and all commands beneath it. Imports their modules. Raises MissingExtra."""
+    """Describe a command and all commands beneath it, whose modules are imported.
+
+    Raises MissingExtra.
+    """
     return _describe(command, name, None)
 
 
@@ -144,6 +152,7 @@ def _arguments(
 
 
 def _values(parameter: click.Parameter, context: click.Context) -> Values:
+    """What a shell can complete for a parameter, by its type, its name or its metavar."""
     kind = parameter.type
     if isinstance(kind, click.Choice):
         return Values("words", tuple(str(getattr(each, "value", each)) for each in kind.choices))
@@ -161,7 +170,7 @@ def _values(parameter: click.Parameter, context: click.Context) -> Values:
 
 
 def _values_of_setting(name: str) -> Values:
-    """The values of a setting: its words if it has a list of them, or a path if its description names one."""
+    """The values of a setting: the words of its type if it has some, or names of files."""
     words = _words(SETTINGS[name].type)
     if words:
         return Values("words", words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from robots_guard.cli.reference.description import (
@@ -69,7 +68,7 @@ def _option(option: OptionDescription) -> str:
     names = [
         f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags
     ]
-    parts = [*names, "-d", _quoted(re.split(r"\.(?:\s|$)", option.help, maxsplit=1)[0])]
+    parts = [*names, "-d", _quoted(option.summary)]
     if option.values is not None:
         parts.append("-r")
         words = _argument(option.values)

@@ -77,11 +77,11 @@ def _group_function(command: CommandDescription, specs: list[str]) -> str:
 
 def _option(option: OptionDescription) -> str:
     excluded = "*" if option.repeats else f"({' '.join(option.flags)})"
-    value = (
-        "" if option.values is None else f":{_message(_metavar(option))}:{_action(option.values)}"
-    )
-    equals = "=" if option.values is not None else ""
-    explained = f"[{_in_brackets(_first_sentence(option.help))}]{value}"
+    value, equals = "", ""
+    if option.values is not None:
+        value = f":{_message(_metavar(option))}:{_action(option.values)}"
+        equals = "="
+    explained = f"[{_in_brackets(option.summary)}]{value}"
     if len(option.flags) == 1:
         return f"'{excluded}{option.flags[0]}{equals}{explained}'"
     flags = ",".join(f"{flag}{equals}" for flag in option.flags)
@@ -90,10 +90,6 @@ def _option(option: OptionDescription) -> str:
 
 def _metavar(option: OptionDescription) -> str:
     return option.synopsis.rpartition(" ")[2]
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
 
 
 def _action(values: Values) -> str:

@@ -1,4 +1,4 @@
-"""Buckets: the queues of one scheduler, which of them are open, and whose turn it is.
+"""Buckets: the queues of one scheduler, which of them are open, and which is next.
 
 A bucket is named after its download slot, a space, and the key that closes it: its origin, or its
 origin, "#" and its group. A bucket without an origin is named after its slot alone: that of requests
@@ -6,10 +6,10 @@ that no robots.txt governs, and every one of a job that began without the guard.
 
 The next bucket is the one that Scrapy's DownloaderAwarePriorityQueue would choose among the open
 ones: of the slots with the fewest downloads, the first bucket after the last one taken, in the order
-of slots and names, and after the end again from the start. Scrapy looks at every bucket for that.
-Here the open buckets are kept in order, which is changed when a bucket opens or closes. So a choice
-looks at the slots with downloads, which CONCURRENT_REQUESTS limits, and at one more; to find and to
-change places in the order takes a time that grows with the logarithm of the number of buckets.
+of slots and names, and after the end again from the start. Scrapy looks at every bucket to choose.
+Here the open buckets are kept in order, and a bucket that opens or closes is added or removed. So a
+choice looks at the slots with downloads, which CONCURRENT_REQUESTS limits, and at one more. The time
+to find a place in the order grows with the logarithm of the number of buckets.
 
 Invariant: `_open` has the names of the open buckets by slot, in order, and `_slots` has its keys.
 """
@@ -103,7 +103,7 @@ class Buckets:
                 self._remove(name, bucket.slot)
 
     def mark_taken(self, name: str) -> None:
-        """Record that a request of this bucket has left: the next is the turn of the one behind."""
+        """Record that a request of this bucket has left: the next choice begins behind it."""
         self._last, self._last_name = bucket_named(name), name
 
     def _may_leave(self, bucket: Bucket) -> bool:
@@ -129,9 +129,10 @@ class Buckets:
     # -- the choice --------------------------------------------------------------------------------
 
     def next(self, downloads: Mapping[str, int]) -> str | None:
-        """The bucket whose turn it is; None if all are closed.
+        """The next bucket; None if all are closed.
 
-        `downloads`: the number of downloads of each open slot that has any, perhaps of others, too.
+        `downloads` has the number of downloads of each open slot that has any. It may have other
+        slots, too.
         """
         if not self._open:
             return None

@@ -87,7 +87,7 @@ class OriginGate:
         return bool(self._buckets)
 
     def next_bucket(self, buckets: Buckets) -> str | None:
-        """The open bucket whose turn it is; None if all are closed."""
+        """The open bucket that is next; None if all are closed."""
         self._release_unbegun()
         self.deferrals.settle(time.monotonic())
         return buckets.next(self._downloads(buckets.open_slots))

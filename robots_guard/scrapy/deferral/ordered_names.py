@@ -1,6 +1,6 @@
-"""Distinct names in order, which can be added, removed and followed at little cost.
+"""A sorted set of names, in which names are added, removed and followed at little cost.
 
-They are kept in blocks, so that adding or removing one moves at most a block of them in memory.
+The names are kept in blocks, so that adding or removing one moves at most one block in memory.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _COMMANDS = frozenset(("scrapy.commands.fetch", "scrapy.commands.parse"))  # `vi
 
 
 class WaitingLimits:
-    """The limits of one crawl. They end it, and the warning says what is left undone.
+    """The limits of one crawl. When one of them ends it, a warning names the requests that are left.
 
     `max_idle` is the most seconds that the crawl waits with nothing else to do.
     """
@@ -98,7 +98,7 @@ class WaitingLimits:
             log.warning("%s", self._ending)
 
     def _describe(self, left: dict[str, tuple[int, float]]) -> str:
-        """Say what is left undone, until when, and where it is kept."""
+        """Say which requests are left, until when, and where they are kept."""
         offset = CLOCKS.now() - CLOCKS.monotonic()
         named = [
             f"{origin} ({count}, not before {_moment(offset + opening)})"
