@@ -17,11 +17,29 @@ from yarl import URL
 
 import robots_guard.aiohttp
 import robots_guard.httpx
+from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
 AT_ONCE = 32
 AGENT = "mybot"
+RULES = "User-agent: *\nDisallow: /private/\n"
 
 Settings = Mapping[str, str]
+
+
+def library_site(net: Loopback) -> RecordingOrigin:
+    """Start a site with pages that a client library must handle: redirects to forbidden pages, a
+    pause, and statements on the use of a page."""
+    closed = net.origin("User-agent: *\nDisallow: /\n")
+    return net.origin(
+        RULES,
+        {
+            "/within": Reply(status=302, headers=(("Location", "/private/x"),)),
+            "/away": Reply(status=307, headers=(("Location", f"{closed.url}/x"),)),
+            "/busy": Reply(status=429, headers=(("Retry-After", "30"),)),
+            "/tagged": Reply(headers=(("X-Robots-Tag", "noai"),), body=b"page"),
+            "/html": Reply(headers=(("Content-Type", "text/html"),), body=b"<p>page"),
+        },
+    )
 
 
 @contextmanager

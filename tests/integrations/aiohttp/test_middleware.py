@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from integrations.libraries import library_site
 from multidict import CIMultiDict
 from support.audit_log import decisions, signals
 from support.unread import UnreadSite
@@ -22,24 +23,14 @@ from robots_guard.aiohttp import (
     AiohttpResponseRefused,
     middleware,
 )
-from robots_guard.testing import RecordingOrigin, Reply
+from robots_guard.testing import RecordingOrigin
 
-RULES = "User-agent: *\nDisallow: /private/\n"
 SMUGGLED = b"0\r\n\r\nGET /private/x HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
 def site(net) -> RecordingOrigin:
-    closed = net.origin("User-agent: *\nDisallow: /\n")
-    return net.origin(
-        RULES,
-        {
-            "/within": Reply(status=302, headers=(("Location", "/private/x"),)),
-            "/away": Reply(status=307, headers=(("Location", f"{closed.url}/x"),)),
-            "/busy": Reply(status=429, headers=(("Retry-After", "30"),)),
-            "/tagged": Reply(headers=(("X-Robots-Tag", "noai"),), body=b"page"),
-        },
-    )
+    return library_site(net)
 
 
 @pytest.fixture
@@ -167,19 +158,25 @@ async def test_a_site_that_does_not_read_bodies_finds_no_request_in_them(session
 # -- other middlewares ---------------------------------------------------------------------------------
 
 
-async def test_what_a_later_middleware_changes_is_judged_at_the_write(site, settings):
-    async def change(request, handler):
-        request.url = request.url.with_path("/private/x")
-        return await handler(request)
-
+async def refused_behind(later: aiohttp.ClientMiddlewareType, site, settings) -> None:
+    """Request an open page with a middleware behind the guard's. The request must be refused, and
+    nothing may reach the site."""
     async with (
         middleware("mybot", **settings) as guarded,
-        aiohttp.ClientSession(middlewares=[guarded, change]) as session,
+        aiohttp.ClientSession(middlewares=[guarded, later]) as session,
     ):
         with pytest.raises(AiohttpDisallowed):
             await session.get(f"{site.url}/open")
 
     assert site.targets == []
+
+
+async def test_what_a_later_middleware_changes_is_judged_at_the_write(site, settings):
+    async def change(request, handler):
+        request.url = request.url.with_path("/private/x")
+        return await handler(request)
+
+    await refused_behind(change, site, settings)
 
 
 @pytest.mark.timing
@@ -207,14 +204,7 @@ async def test_a_later_middleware_cannot_write_more_after_the_judgement(site, se
         request.headers = CIMultiDict(request.headers, Host="other.example")
         return await handler(request)
 
-    async with (
-        middleware("mybot", **settings) as guarded,
-        aiohttp.ClientSession(middlewares=[guarded, change]) as session,
-    ):
-        with pytest.raises(AiohttpDisallowed):
-            await session.get(f"{site.url}/open")
-
-    assert site.targets == []
+    await refused_behind(change, site, settings)
 
 
 async def test_a_proxy_gets_the_judged_request(net, site, session):

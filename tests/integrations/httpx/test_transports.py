@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from integrations.libraries import trusted
+from integrations.libraries import library_site, trusted
 from integrations.mitmproxy.h2_site import h2_site
 from support.audit_log import decisions, signals
 from support.unread import UnreadSite
@@ -29,7 +29,6 @@ from robots_guard.httpx import (
 )
 from robots_guard.testing import RecordingOrigin, Reply
 
-RULES = "User-agent: *\nDisallow: /private/\n"
 SMUGGLED = b"GET /private/x HTTP/1.1\r\nHost: x\r\n\r\n"
 
 Ask = Callable[..., httpx.Response]
@@ -37,17 +36,7 @@ Ask = Callable[..., httpx.Response]
 
 @pytest.fixture
 def site(net) -> RecordingOrigin:
-    closed = net.origin("User-agent: *\nDisallow: /\n")
-    return net.origin(
-        RULES,
-        {
-            "/within": Reply(status=302, headers=(("Location", "/private/x"),)),
-            "/away": Reply(status=307, headers=(("Location", f"{closed.url}/x"),)),
-            "/busy": Reply(status=429, headers=(("Retry-After", "30"),)),
-            "/tagged": Reply(headers=(("X-Robots-Tag", "noai"),), body=b"page"),
-            "/html": Reply(headers=(("Content-Type", "text/html"),), body=b"<p>page"),
-        },
-    )
+    return library_site(net)
 
 
 @pytest.fixture
