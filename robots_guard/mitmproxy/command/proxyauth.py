@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mitmproxy.proxy import mode_specs
 
+from robots_guard.audit.privacy import DEFAULT
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.options import reachable_hosts
 
@@ -68,4 +69,10 @@ def _parse_mode(mode: str) -> mode_specs.ProxyMode:
         return mode_specs.ProxyMode.parse(mode)
     except ValueError as error:
         modes = "regular, upstream:URL, reverse:URL, socks5, transparent, local or wireguard"
+        shown = DEFAULT.text(mode)
+        if shown != mode:  # mitmproxy's error could quote the password
+            raise SettingsError(
+                f"--mode {shown}: a mode has no credentials: give those of another proxy with"
+                " --set upstream_auth=USER:PASSWORD"
+            ) from None
         raise SettingsError(f"--mode {mode}: {error}: use {modes}") from None

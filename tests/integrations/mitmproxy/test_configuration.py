@@ -108,6 +108,19 @@ def test_a_faulty_value_is_named_by_its_place(tmp_path, kind, text, sentence):
     assert f"{file}{sentence}" in output
 
 
+@pytest.mark.parametrize("place", ["file", "option"])
+def test_the_password_in_a_mode_is_not_quoted(tmp_path, place):
+    mode = "upstream:http://jane:s3cret@127.0.0.1:3128"
+    file = tmp_path / "robots_guard.toml"
+    file.write_text(f'[proxy]\nmode = "{mode}"\n')
+    options = {"file": ["--config", str(file)], "option": ["--mode", mode]}
+    status, output = refused_start("proxy", tmp_path, options[place])
+
+    assert status != 0
+    assert "mode upstream:http://127.0.0.1:3128: a mode has no credentials: give" in output
+    assert "s3cret" not in output
+
+
 HOMELESS = """
 import platformdirs
 from pathlib import Path
