@@ -10,7 +10,7 @@ import contextlib
 import re
 import ssl
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -795,10 +795,8 @@ def settings_of(
 
     Raises SettingsError, in the framework's spelling, for an unknown name or an invalid value.
     """
+    require_known(values, spelling, kind)
     spell = speller(spelling)
-    for name in values:
-        if name not in types_of(kind):
-            raise SettingsError(_describe_unknown(name, spell, kind))
     if not values.get("agent"):
         raise SettingsError(
             f"{spell('agent')} is not set: give the crawler's product token, such as 'mybot'"
@@ -807,6 +805,14 @@ def settings_of(
         return msgspec.convert(checked(values, types_of(kind)), kind, strict=False)
     except SettingsError as error:
         raise SettingsError(respelled(str(error), spell)) from None
+
+
+def require_known(names: Iterable[str], spelling: Spelling, kind: type[Settings]) -> None:
+    """Raise SettingsError for the first name that is no setting. The error suggests another one,
+    spelt as the unknown one is."""
+    for name in names:
+        if name not in types_of(kind):
+            raise SettingsError(_describe_unknown(name, speller(spelling), kind))
 
 
 def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:

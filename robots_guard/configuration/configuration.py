@@ -22,7 +22,15 @@ from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, 
 from robots_guard.configuration.source import Source, Value
 from robots_guard.core.site_settings import types_of
 from robots_guard.errors import SettingsError
-from robots_guard.settings import Settings, Spelling, checked, respelled, settings_of, speller
+from robots_guard.settings import (
+    Settings,
+    Spelling,
+    checked,
+    require_known,
+    respelled,
+    settings_of,
+    speller,
+)
 from robots_guard.stores import FORMS, is_store
 from robots_guard.text import nearest
 
@@ -174,6 +182,7 @@ def settings_from(
     Raises SettingsError, which names the place of the faulty value; `spelling` is how the framework
     writes the name of a given one.
     """
+    require_known(given, spelling, kind)  # the place of another value would name its own source
     merged = _merge(configuration, given, spelling, types_of(kind), defaults)
     try:
         settings = settings_of(merged.values, merged.spell, kind)

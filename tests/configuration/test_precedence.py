@@ -137,3 +137,15 @@ def test_an_error_names_the_place_of_the_value(places, given, names):
         settings_from(places.read(), given, "--{}", ProxySettings)
 
     assert str(caught.value).startswith(names.format(file=file))
+
+
+def test_an_unknown_name_that_is_given_gets_a_suggestion_in_its_own_spelling(places):
+    """The name that is suggested may have a value from elsewhere, such as a file."""
+    places.write("agent = 'mybot'")
+
+    with pytest.raises(SettingsError) as caught:
+        settings_from(places.read(), {"agnet": "x"}, "ROBOTS_GUARD_{}")
+
+    assert "unknown setting ROBOTS_GUARD_AGNET: did you mean ROBOTS_GUARD_AGENT?" in str(
+        caught.value
+    )
