@@ -824,9 +824,14 @@ def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, An
     for name, value in joined.items():
         if isinstance(value, str) and value.startswith("~"):
             _require_home(name, value, types[name])
+        if isinstance(value, list | tuple) and get_args(types[name])[0] is str:
+            raise SettingsError(f"{name} {values[name]!r} {_NOT_JOINED}")
         if fault := wrong_type(value, types[name], strict=False):
             raise SettingsError(f"{name} {values[name]!r} {fault}")
     return joined
+
+
+_NOT_JOINED = 'has a part that is neither text nor a number: write a list such as ["a", "b"]'
 
 
 def _require_home(name: str, value: str, kind: Any) -> None:
@@ -859,15 +864,15 @@ def respelled(
 
 
 def _shape(value: Any, kind: Any) -> Any:
-    """Join a list of texts with commas, because frameworks have settings that are lists. Where the
-    type is a list, make one of a single text."""
+    """Join a list of texts and whole numbers with commas, because frameworks have settings that are
+    lists, and ports are numbers. Where the type is a list, make one of a single text."""
     is_list = get_origin(get_args(kind)[0]) is tuple
     if is_list and isinstance(value, str):
         return [value]
     if is_list or not isinstance(value, list | tuple):
         return value
-    if all(isinstance(part, str) for part in value):
-        return ",".join(value)
+    if all(type(part) in (str, int) for part in value):  # a switch is an int, too
+        return ",".join(map(str, value))
     return value
 
 

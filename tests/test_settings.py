@@ -13,7 +13,7 @@ from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import SETTINGS, open_guard, settings_of
+from robots_guard.settings import SETTINGS, ProxySettings, open_guard, settings_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 TABLES = runpy.run_path(str(DOCS / "settings_tables.py"))
@@ -191,6 +191,15 @@ def test_list_is_joined_with_commas():
     settings = settings_of({"agent": "mybot", "allow_private": ["10.0.0.0/8", "::1/128"]})
 
     assert settings.allow_private == "10.0.0.0/8,::1/128"
+
+
+@pytest.mark.parametrize(
+    ("ports", "meant"), [([443, 8443], "443,8443"), ([80, "8000-8999"], "80,8000-8999")]
+)
+def test_a_list_of_numbers_is_joined_as_one_of_texts(ports, meant):
+    settings = settings_of({"agent": "mybot", "connect_ports": ports}, kind=ProxySettings)
+
+    assert settings.connect_ports == meant
 
 
 def test_the_password_of_a_proxy_is_in_no_message():

@@ -276,6 +276,7 @@ def test_the_schema_is_valid_and_accepts_what_the_program_accepts():
     schema = json.loads(schema_text())
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(tomllib.loads(EXAMPLE), schema)
+    jsonschema.validate({"connect_ports": [443, "8000-8999"]}, schema)
 
 
 #: Values with a form of their own, in which no schema finds a mistake; and what depends on other

@@ -161,6 +161,18 @@ IN_A_FILE = {
         1,
         "fetch_proxy is not the URL of an HTTP proxy: write it as http://host:port",
     ),
+    "a switch in a list of ports": (
+        "connect_ports = [443, true]",
+        1,
+        "connect_ports [443, True] has a part that is neither text nor a number: write a list"
+        ' such as ["a", "b"]',
+    ),
+    "a number that is no network": ("allow_private = [10]", 1, "'10' is not a network"),
+    "ports that are too large": (
+        "connect_ports = [443, 99999]",
+        1,
+        "is not a list of ports: write numbers and ranges",
+    ),
     "ports that are no ports": (
         'connect_ports = "80-"',
         1,

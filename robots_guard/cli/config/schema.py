@@ -28,6 +28,8 @@ _FORMS = {
 }
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
+#: A list that the program joins to one text.
+_JOINED = {"type": "array", "items": {"type": ["string", "integer"]}}
 #: Keywords of msgspec's schema that are given otherwise.
 _LEFT_OUT = ("title", "default")
 
@@ -79,7 +81,9 @@ def _type(name: str, kind: Any) -> dict[str, Any]:
     described: dict[str, Any] = {"description": meta.description}
     if name in _FORMS:
         return described | _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
-    if base is str or get_origin(base) is tuple:
+    if base is str:
+        return described | {"anyOf": [_TEXT, _JOINED]}
+    if get_origin(base) is tuple:
         return described | {"anyOf": [_TEXT, _TEXTS]}
     if get_origin(base) is Literal:
         return described | {"enum": list(get_args(base))}
