@@ -20,6 +20,13 @@ TABLE = ("tool", "robots_guard")  # in pyproject.toml
 _DASHED = "robots-guard"
 # where a value of several lines may end: closed, and behind that nothing or a comment
 _END = re.compile(r"""([]}]|"{3}|'{3})\s*(#|$)""")
+_QUOTES = 'put a text in quotes, as in agent = "mybot"'
+#: Of tomllib's sentences, those of which it does not say what to do.
+_REMEDIES = {
+    "Invalid value": f"{_QUOTES}; a switch is true or false",
+    "Expected newline or end of document after a statement": f"{_QUOTES}, and each setting on a"
+    " line of its own",
+}
 _AT = re.compile(r" \(at (?:line (?P<line>[0-9]+), column [0-9]+|end of document)\)$")
 
 
@@ -73,9 +80,36 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         found = _AT.search(str(error))
         why = _AT.sub("", str(error))
         line = int(found["line"]) if found and found["line"] else _unfinished(text)
-        raise SettingsError(f"{path}:{line}: not valid TOML: {why}") from None
+        raise SettingsError(
+            f"{path}:{line}: not valid TOML: {_explained(why, text, line)}"
+        ) from None
     except RecursionError:
         raise SettingsError(f"{path}: not valid TOML: brackets are nested too deeply") from None
+
+
+def _explained(why: str, text: str, line: int) -> str:
+    """What tomllib says of a line, with what to do."""
+    if why in _REMEDIES:
+        return f"{why}: {_REMEDIES[why]}"
+    if why.startswith("Cannot "):  # overwrite, declare twice, mutate
+        return _repetition(text, line) or why
+    return why
+
+
+def _repetition(text: str, last: int) -> str | None:
+    """A sentence about the statement that ends on a line, if it repeats an earlier name or header;
+    None if it does not."""
+    found = [(keys, line) for keys, line in _lines(text) if line <= last]
+    line = max((line for _, line in found), default=0)
+    earlier = {keys: before for keys, before in found if before < line}
+    own = sorted((keys for keys, at in found if at == line), key=len, reverse=True)
+    repeated = next((keys for keys in own if keys in earlier), None)
+    if repeated is None:
+        return None
+    name = repeated[-1]
+    if text.split("\n")[line - 1].lstrip().startswith("["):
+        name = f"[{'.'.join(repeated)}]"
+    return f"{name} is already in line {earlier[repeated]}: remove one of them"
 
 
 def _unfinished(text: str) -> int:

@@ -285,12 +285,22 @@ BEYOND_A_SCHEMA = (
     *("dialect", "purposes", "purpose_tokens", "allow_private", "audit_passes", "connect_ports"),
     *("body_memory", "contact", "deny_if_any", "audit_chain", "audit_signing_key", "agents"),
     *('overrides = "', 'store = "redis', 'store = "env', 'fetch_proxy = "file'),
+    '[proxy]\nlisten = "127.0.0.1:99999"',
 )
-NOT_TOML = ("no quotes", "a name twice", "a list without an end")
+
+
+def _is_toml(text):
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
 REFUSED = {
     name: text
     for name, (text, _, _) in IN_A_FILE.items()
-    if name not in NOT_TOML and not text.strip().startswith(BEYOND_A_SCHEMA)
+    if _is_toml(text) and not text.strip().startswith(BEYOND_A_SCHEMA)
 }
 
 

@@ -43,7 +43,7 @@ FAULTS = {
     "inline": ("proxy = { listn = ':1' }", 1, "unknown setting listn in [proxy]: did you mean"),
     "syntax": ("agent = mybot", 1, "not valid TOML: Invalid value"),
     "syntax later": ("# a\n\nagent == 'x'", 3, "not valid TOML: Invalid value"),
-    "twice": ("agent = 'a'\n\nagent = 'b'", 3, "not valid TOML: Cannot overwrite a value"),
+    "twice": ("agent = 'a'\n\nagent = 'b'", 3, "not valid TOML: agent is already in line 1"),
     "no end": ('a = 1\n\nagent = """x\n\ny\n', 3, "not valid TOML: Unterminated string"),
     "open list": ("\nagents = [\n 'a',\n", 2, "not valid TOML: "),
     "deep": ("a = " + "[" * 5000, None, "not valid TOML"),

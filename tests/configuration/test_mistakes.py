@@ -243,8 +243,32 @@ IN_A_FILE = {
         2,
         "meta_bypass 'no' is not known: use audit or deny",
     ),
-    "no quotes": ("agent = mybot", 1, "not valid TOML"),
-    "a name twice": ('agent = "a"\nhold_max = 1\nagent = "b"', 3, "not valid TOML"),
+    "no quotes": (
+        "agent = mybot",
+        1,
+        'not valid TOML: Invalid value: put a text in quotes, as in agent = "mybot"',
+    ),
+    "an address without quotes": (
+        "[proxy]\nlisten = 127.0.0.1:80",
+        2,
+        'put a text in quotes, as in agent = "mybot"',
+    ),
+    "an equals sign without a value": ("agent =", 1, "not valid TOML: Invalid value: put a text"),
+    "a name twice": (
+        'agent = "a"\nhold_max = 1\nagent = "b"',
+        3,
+        "not valid TOML: agent is already in line 1: remove one of them",
+    ),
+    "a name twice in a section": (
+        "[proxy]\nworkers = 1\nworkers = 2",
+        3,
+        "not valid TOML: workers is already in line 2: remove one of them",
+    ),
+    "a section twice": (
+        "[proxy]\nworkers = 1\n[console]\n[proxy]\n",
+        4,
+        "not valid TOML: [proxy] is already in line 1: remove one of them",
+    ),
     "a list without an end": ('agent = "a"\nconnect_ports = ["80",\n', 2, "not valid TOML"),
 }
 
@@ -278,7 +302,9 @@ def test_a_mistake_in_a_file_is_named_with_its_file_and_line(here, folder, text,
 
 def test_all_mistakes_of_a_file_are_reported_in_the_order_of_their_lines(here, folder):
     texts = [text for text, line, _ in IN_A_FILE.values() if line == 1 and "\n" not in text]
-    single = [text for text in texts if not re.match(r"agent = mybot|store|proxy|audit_sign", text)]
+    single = [
+        text for text in texts if not re.match(r"agent =( mybot)?$|store|proxy|audit_sign", text)
+    ]
     single = list({text.partition(" ")[0]: text for text in single}.values())
     file = folder / "robots_guard.toml"
     file.write_text("\n".join(single) + "\n")
