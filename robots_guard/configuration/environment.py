@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from robots_guard.configuration.files import VARIABLE
-from robots_guard.configuration.sections import SECTIONS, types_in
+from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
 from robots_guard.configuration.source import Source, Value
 from robots_guard.errors import SettingsError
 from robots_guard.settings import SETTINGS
@@ -66,6 +66,9 @@ def _check_names(environ: Mapping[str, Any]) -> None:
     for name in sorted(given - known):
         if _OF_KUBERNETES.fullmatch(name.removeprefix(PREFIX)):
             continue
+        homes = [variables_of(section)[_stem(name)] for section in homes_of(_stem(name))]
+        if homes:
+            raise SettingsError(f"{name} belongs to one component: set {' or '.join(homes)}")
         near = nearest(_stem(name), [_stem(each) for each in _in_order(general, known)], _variable)
         raise SettingsError(f"unknown setting {name}: {near}; docs/settings.md lists all")
 

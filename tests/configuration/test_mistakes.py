@@ -416,6 +416,11 @@ def test_a_file_that_cannot_be_used_is_named_with_the_remedy(here, tmp_path):
 # -- in the environment -------------------------------------------------------------------------------
 
 IN_THE_ENVIRONMENT = {
+    "WORKERS": ("2", "WORKERS belongs to one component: set ROBOTS_GUARD_PROXY_WORKERS"),
+    "LISTEN": (
+        "127.0.0.1:80",
+        "to one component: set ROBOTS_GUARD_PROXY_LISTEN or ROBOTS_GUARD_CONSOLE_LISTEN",
+    ),
     "AGENT": ("my bot", "is not a product token: RFC 9309 section 2.2.1 does not allow a space"),
     "AGNET": ("mybot", "did you mean ROBOTS_GUARD_AGENT?"),
     "HOLD_MAX": ("soon", "is not a number of seconds: write one such as 30 or 0.5"),
@@ -424,7 +429,7 @@ IN_THE_ENVIRONMENT = {
     "ON_RESTRICTED": ("deny", "is not known: use drop or allow"),
     "STORE": ("postgres://x", "is not a store: use memory:, sqlite:///relative/path"),
     "DIALECT": ("gogle", "is not known; use one of koster1994"),
-    "MODE": ("Report", "unknown setting ROBOTS_GUARD_MODE: "),
+    "MODE": ("Report", "MODE belongs to one component: set ROBOTS_GUARD_PROXY_MODE"),
     "AUDIT_PASSES": ("sample:0", "is not known: use none, summary, all or sample:N"),
     "PURPOSES": ("ai-trian", "did you mean ai-train?"),
     "ALLOW_PRIVATE": ("10.0.0.0/33", "use CIDRs such as 10.0.0.0/8, separated by commas"),
