@@ -384,14 +384,19 @@ def report_unreadable(trouble: Unreadable) -> int:
     return 0
 
 
-_LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
+LARGEST_PORT = 65_535
+_LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,20})")
 
 
 def address(listen: str, example: str) -> tuple[str, int]:
     """Return the host and the port to listen on. Raises SettingsError, which names an example."""
     found = _LISTEN.fullmatch(listen)
-    if found is None or int(found["port"]) > 65535:
+    if found is None:
         raise SettingsError(
             f"--listen {listen!r} is not an address: use HOST:PORT, such as {example}"
+        )
+    if int(found["port"]) > LARGEST_PORT:
+        raise SettingsError(
+            f"--listen {listen!r} has a port that is too large: use 0 to {LARGEST_PORT}"
         )
     return found["v6"] or found["host"], int(found["port"])

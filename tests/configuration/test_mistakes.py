@@ -236,6 +236,11 @@ IN_A_FILE = {
         2,
         "listen '127.0.0.1:8000/path' is not an address: use HOST:PORT, such as 127.0.0.1:8080",
     ),
+    "a port that is too large": (
+        '[proxy]\nlisten = "127.0.0.1:99999"',
+        2,
+        "listen '127.0.0.1:99999' has a port that is too large: use 0 to 65535",
+    ),
     "a port alone": ('[console]\nlisten = "8099"', 2, "use HOST:PORT, such as 127.0.0.1:8099"),
     "a number for modes": ("[proxy]\nmode = 3", 2, "mode 3 is not a list of texts: write one such"),
     "a switch of Scrapy": (
