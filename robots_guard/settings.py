@@ -323,8 +323,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     respect_retry_after: Annotated[
         bool,
         Meta(
-            description="Pause all further requests to an origin that answers a page with 429 or"
-            " 503 and `Retry-After`. The pause is an hour at most."
+            description="Pause all further requests to an origin that answers a page with 402, 429"
+            " or 503 and `Retry-After`. The pause is an hour at most."
         ),
     ] = True
     hold_max: Annotated[

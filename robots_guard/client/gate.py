@@ -65,8 +65,8 @@ class Passage:
         self.decision = await self._gate.use(self.decision)
 
     async def respond(self, status: int, retry_after: str = "") -> None:
-        """Note that the response has begun: the site's delay counts from here. With a 429 or 503,
-        `retry_after` (the field of that name) pauses the origin."""
+        """Note that the response has begun: the site's delay counts from here. With a 402, 429
+        or 503, `retry_after` (the field of that name) pauses the origin."""
         self._has_response = True
         head = ResponseHead(status=status, headers=[("retry-after", retry_after)])
         await self._gate.note_response(self.decision, head)

@@ -49,7 +49,7 @@ class DelaySource(StrEnum):
     CRAWL_DELAY = "crawl-delay"
     REQUEST_RATE = "request-rate"
     VISIT_TIME = "visit-time"
-    RETRY_AFTER = "retry-after"  # of a 429 or 503, for robots.txt or a page
+    RETRY_AFTER = "retry-after"  # of a 402, 429 or 503, for robots.txt or a page
     MIN_DELAY = "min-delay"  # the operator's setting
 
 

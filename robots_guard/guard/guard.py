@@ -266,8 +266,8 @@ class Guard:
             await self._turns.mark_response_started(decision.question.origin, decision.turn)
 
     async def note_pause(self, origin: Origin, seconds: float) -> None:
-        """Note that an origin has asked for a pause (`Retry-After` with a 429 or 503). Does not
-        raise."""
+        """Note that an origin has asked for a pause (`Retry-After` with a 402, 429 or 503). Does
+        not raise."""
         await self._turns.note_pause(origin, seconds)
 
     def is_paused(self, origin: Origin) -> bool:
