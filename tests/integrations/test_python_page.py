@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import doctest
-import inspect
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ PRINTED = [
     "False disallowed Disallow: /private/ 2\n",
     "False\n",
     "",
+    "a 200\nb 200\n",
     "200\nDisallow: /private/\n",
     "200\n",
 ]
@@ -35,13 +36,28 @@ def site(net, tmp_path, monkeypatch) -> RecordingOrigin:
 
 @pytest.mark.parametrize(("block", "printed"), list(zip(BLOCKS, PRINTED, strict=True)))
 def test_the_page(site, capsys, block, printed):
-    names: dict[str, object] = {}
-    exec(compile(block.replace("https://example.com", site.url), str(PAGE), "exec"), names)
-    if inspect.iscoroutinefunction(names.get("main")):
-        asyncio.run(names["main"]())
+    run(block.replace("https://example.com", site.url))
 
     assert capsys.readouterr().out == printed
     assert site.pages_matching("private") == []
+
+
+def test_the_example_of_a_retry_waits_for_a_turn_that_is_deferred(net, site, capsys):
+    paced = net.origin("User-agent: *\nCrawl-delay: 1\n")
+    [block] = [each for each in BLOCKS if "time.sleep" in each]
+    at_once = block.replace("hold_max=30", "hold_max=0")
+    assert at_once != block
+
+    began = time.monotonic()
+    run(at_once.replace("https://example.com", paced.url))
+
+    assert capsys.readouterr().out == "a 200\nb 200\n"
+    assert time.monotonic() - began >= 0.75  # a delay counts from when the response begins
+
+
+def run(block: str) -> None:
+    """Run an example as if it were pasted."""
+    exec(compile(block, str(PAGE), "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("module", [async_guard, sync_guard])
