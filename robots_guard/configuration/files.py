@@ -150,7 +150,7 @@ def _mentioned(path: Path) -> Content | None:
 
 
 def _objection(path: Path, link: os.stat_result, state: os.stat_result) -> str | None:
-    """Say who can have written a file, besides this user and root; None if nobody can."""
+    """Say who can have written a file, besides this user and root; None if no other user can."""
     for owner in (link.st_uid, state.st_uid):
         if owner not in (0, os.geteuid()):
             return f"{path} belongs to {_user(owner)}, so it is not trusted: {_REMEDY}"
