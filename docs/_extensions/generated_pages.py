@@ -24,6 +24,7 @@ from robots_guard.cli.main import NAME, commands
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
 _NOT_STARRED = {"robots_guard": ("open",)}  # public, but not in __all__
+_INTERNAL = {"configuration"}  # its `__all__` is for the commands and the integrations
 _LONG_SIGNATURE = 200  # characters; a longer one is left out, because it repeats the members
 
 
@@ -137,8 +138,9 @@ def api_reference() -> str:
 
 
 def _public_modules() -> list[str]:
-    """The package, and the modules directly in it that have an `__all__`."""
-    names = [f"robots_guard.{found.name}" for found in pkgutil.iter_modules(robots_guard.__path__)]
+    """The package, and the modules directly in it that have an `__all__` for users."""
+    found = {each.name for each in pkgutil.iter_modules(robots_guard.__path__)} - _INTERNAL
+    names = [f"robots_guard.{name}" for name in sorted(found)]
     return ["robots_guard", *(name for name in names if _exports(name))]
 
 
@@ -157,6 +159,16 @@ def _module_section(name: str) -> Iterator[str]:
     yield from _names(
         name, "Classes", (kind for kind in classes if not issubclass(kind, Exception))
     )
+    yield from _constants(module)
+
+
+def _constants(module: Any) -> Iterator[str]:
+    """The public names that are neither functions nor classes, with their values."""
+    for name in module.__all__:
+        value = getattr(module, name)
+        if not inspect.isroutine(value) and not isinstance(value, type):
+            options = f"   :module: {module.__name__}\n   :value: {value!r}\n"
+            yield f"```{{eval-rst}}\n.. data:: {name}\n{options}```\n"
 
 
 def _names(module: str, title: str, values: Iterable[Any]) -> Iterator[str]:
