@@ -1,4 +1,4 @@
-"""A build hook: puts the man pages and the completion scripts, made from the commands, into the wheel."""
+"""A build hook that puts the man pages and the completion scripts into the wheel."""
 
 from __future__ import annotations
 

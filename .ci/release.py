@@ -1,11 +1,14 @@
 """Builds a release into dist/, checks it, and uploads it if told to. Run it by `tox -e release`.
 
-1. The sdist and the wheel are built twice, in different directories, with different umasks and file times. They must
-   be equal byte for byte. The time in them is SOURCE_DATE_EPOCH, or the time of the last commit.
+1. The sdist and the wheel are built twice, in different directories, with different umasks and file
+   times. They must be equal byte for byte. The time in them is SOURCE_DATE_EPOCH, or the time of the
+   last commit.
 2. `twine check --strict` reads what the package index will show.
-3. The wheel is installed with all extras, and what was installed is written as a CycloneDX SBOM beside it.
+3. The wheel is installed with all extras, and what was installed is written as a CycloneDX SBOM
+   beside it.
 4. SHA256SUMS lists all files.
-5. With --upload, and only for a clean tree whose tag is the version, the wheel and the sdist are uploaded.
+5. With --upload, and only for a clean tree whose tag is the version, the wheel and the sdist are
+   uploaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Adds to the theme's markup what people without a mouse or a screen need, and axe-core demands.
+"""Adds attributes to the theme's markup that users of a keyboard or a screen reader need, and that
+axe-core demands.
 
 Sphinx and Furo have no option for these. A test demands that each replacement occurs in the site, so
 that a version of the theme that makes one unnecessary is noticed.
@@ -20,7 +21,8 @@ REPLACEMENTS = {
     '<div id="search-results">': '<h1>Search</h1>\n<div id="search-results">',
 }
 
-#: ... and a table, too; an element that has the focus needs a meaning, which a <div> has not.
+#: A wide table, likewise. It becomes a <section>, because an element that can have the focus needs a
+#: role, and a <div> has none.
 _TABLE = re.compile(r'<div( class="table-wrapper[^>]*>\s*<table.*?</table>\s*)</div>', re.DOTALL)
 
 
@@ -32,8 +34,8 @@ def _replace(app: Sphinx, error: Exception | None) -> None:
 
 
 def repaired(text: str) -> str:
-    """Return the text of a page with the replacements. A page that an earlier build has left as it
-    is has them already."""
+    """Return the text of a page with the replacements. A page that Sphinx has not written anew has
+    them from an earlier build."""
     for before, after in REPLACEMENTS.items():
         if after not in text:
             text = text.replace(before, after)

@@ -1,6 +1,6 @@
 """Puts the SVG drawings into the pages that show them.
 
-As an image of its own, a drawing would follow the system's colour scheme and not the one that the
+As a separate image, a drawing would follow the system's colour scheme and not the one that the
 reader chose on the site, and its text could be neither searched nor read aloud. In Markdown it is an
 image, so that GitHub shows it, too.
 """
