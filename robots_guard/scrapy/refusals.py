@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
+from robots_guard.text import counted
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -59,7 +60,7 @@ class RefusalLog:
             rest.update(self._dropped[origin])
         if rest:
             lines.append(f"  other origins: {_listed(rest)}")
-        log.info("dropped %s:\n%s", _requests(total), "\n".join(lines))
+        log.info("dropped %s:\n%s", counted(total, "request"), "\n".join(lines))
 
     def _level(self, decision: Decision) -> int:
         is_drop = decision.verdict.action is Action.DROP
@@ -93,10 +94,6 @@ class RefusalLog:
 
 def _listed(reasons: Counter[str]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-
-
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count} requests"
 
 
 def _is_of_page(decision: Decision) -> bool:

@@ -27,6 +27,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.settings import CLOCKS
+from robots_guard.text import counted
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -111,7 +112,7 @@ class WaitingLimits:
             kept = "JOBDIR keeps them for the next run"
         total = sum(count for count, _ in left.values())
         return (
-            f"The crawl ends with {total} deferred request{'s' * (total != 1)} not made, because"
+            f"The crawl ends with {counted(total, 'deferred request')} not made, because"
             f" nothing may be requested for {self._max_idle:.0f} s: {', '.join(named)}; {kept}"
         )
 
