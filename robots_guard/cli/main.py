@@ -22,12 +22,14 @@ import click
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import config_option
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
+from robots_guard.text import printable
 
 NAME = "robots-guard"
 USAGE = 2  # the exit status for a mistake of the user
 BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+LINE = "\n"
 
 
 class CommandEntry(NamedTuple):
@@ -235,8 +237,9 @@ _SWITCH_VALUES = re.compile(r"\. Recognized values: .*")
 
 
 def _fail(sentence: str) -> int:
-    """Print an error message and return the exit status for it."""
-    click.echo(f"{NAME}: {sentence}", err=True)
+    """Print an error message and return the exit status for it. It may quote names that others
+    chose, such as that of a directory or a key in a file."""
+    click.echo(f"{NAME}: {printable(sentence, keep=LINE)}", err=True)
     return USAGE
 
 

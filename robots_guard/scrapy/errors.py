@@ -23,6 +23,7 @@ from robots_guard.gateway.errors import (
     RequestRefused,
     ResponseRefused,
 )
+from robots_guard.text import printable
 
 log = logging.getLogger("robots_guard")
 
@@ -72,8 +73,9 @@ class NotYet(RobotsRefused):
 def abort(error: SettingsError) -> NoReturn:
     """End the process with one sentence on stderr and exit status 1, however the crawl was
     started. The sentence also goes to LOG_FILE."""
-    message = f"robots_guard: {error}"
-    _log_elsewhere(str(error))
+    sentence = printable(str(error))
+    message = f"robots_guard: {sentence}"
+    _log_elsewhere(sentence)
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

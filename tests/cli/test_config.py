@@ -126,6 +126,16 @@ def test_nothing_that_is_shown_contains_a_secret(here, file, variables):
     assert "s3cret" not in shown
 
 
+def test_an_error_cannot_control_the_terminal(here, file):
+    file.write_text('"a\\u001b]0;x\\u0007b" = 3\n')
+
+    status, out, err = here("config", "show", "--config", file)
+
+    assert (status, out) == (2, "")
+    assert r"unknown setting a\x1b]0;x\x07b" in err
+    assert "\x1b" not in err
+
+
 @pytest.mark.parametrize(
     "lines",
     [
