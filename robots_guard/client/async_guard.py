@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn, Self
+from urllib.parse import quote
 
 from robots_guard.client.factory import open_gate
 from robots_guard.client.gate import Gate, Passage
@@ -107,7 +108,12 @@ async def answer(gate: Gate, url: str, method: str) -> Permission:
         return Permission(url, asked)
     decision = await gate.ask(*asked)
     question = decision.question
-    return Permission(f"{question.origin}{question.target}", decision.verdict, decision)
+    # The target has bytes as Latin-1 characters; a client would encode these again.
+    target = quote(question.target.encode("latin-1", "replace"), safe=_ASCII)
+    return Permission(f"{question.origin}{target}", decision.verdict, decision)
+
+
+_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 async def admit(gate: Gate, url: str, method: str) -> Passage:

@@ -61,6 +61,14 @@ async def test_a_permission_is_true_only_for_a_pass(net, site):
     assert 0 < deferred.wait <= 60 < deferred.until
 
 
+async def test_the_url_of_a_permission_is_the_one_that_was_judged(site):
+    async with robots_guard.open("mybot") as guard:
+        permission = await guard.can_fetch(f"{site.url}/caf\u00e9?q=%20#x")
+        again = await guard.can_fetch(permission.url)
+
+    assert permission.url == again.url == f"{site.url}/caf%C3%A9?q=%20"
+
+
 async def test_a_permission_that_is_not_awaited_has_no_truth_value(site):
     async with robots_guard.open() as guard:
         with pytest.raises(TypeError, match="if await guard"):
