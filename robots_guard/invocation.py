@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROGRAM = "robots-guard"
+#: The end of a sentence about a name that is no setting.
+ALL_SETTINGS = f"{PROGRAM} config show --all lists all"
 CONFIG = "config"  # the name of the option that names a configuration file
 RECORDS = ("audit_log",)  # what commands need that read the audit log
 EVIDENCE = ("audit_log", "store")  # and those that read the robots.txt files, too

@@ -37,6 +37,7 @@ from robots_guard.gateway.destinations import Addresses, DestinationPolicy
 from robots_guard.gateway.identity import Identity, agents_in
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
+from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.ports import Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
@@ -878,9 +879,7 @@ def _shape(value: Any, kind: Any) -> Any:
 
 def _describe_unknown(name: str, spell: Callable[[str], str], kind: type[Settings]) -> str:
     known = PROXY_NAMES if kind is ProxySettings else NAMES
-    return (
-        f"unknown setting {spell(name)}: {nearest(name, known, spell)}; docs/settings.md lists all"
-    )
+    return f"unknown setting {spell(name)}: {nearest(name, known, spell)}; {ALL_SETTINGS}"
 
 
 def _spell(name: str, spelling: str) -> str:

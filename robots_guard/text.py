@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from math import isfinite
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
+
+#: Where the documentation is: the URL in pyproject.toml.
+DOCUMENTATION = "https://robots-guard.github.io/robots_guard/"
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -121,6 +125,29 @@ def nearest(name: str, known: Sequence[str], shown: Callable[[str], str] = str) 
         return f"did you mean {shown(similar)}?"
     near = difflib.get_close_matches(name, known, n=3, cutoff=0)
     return f"the nearest are {', '.join(map(shown, near))}"
+
+
+def page_url(page: str) -> str:
+    """Return the address of a page of the documentation, such as ``settings.md#private-addresses``:
+    a user who has installed the package has no directory of them."""
+    name, mark, heading = page.partition("#")
+    return f"{DOCUMENTATION}{name.removesuffix('.md')}.html{mark}{heading}"
+
+
+def without_links(markdown: str) -> str:
+    """Return Markdown with addresses instead of links to pages of the documentation. An address
+    stands in parentheses behind the text of its link, unless that is the name of the page."""
+    return _LINK.sub(_address, markdown)
+
+
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
+
+
+def _address(link: re.Match[str]) -> str:
+    text, page = link.groups()
+    if page.startswith(text):
+        return page_url(page)
+    return f"{text} ({page_url(page)})"
 
 
 def wrong_type(value: Any, kind: Any, *, strict: bool = True) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import tomllib
@@ -11,6 +12,7 @@ import click
 import pytest
 
 from robots_guard.cli.main import commands
+from robots_guard.text import DOCUMENTATION
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -76,6 +78,50 @@ def test_the_extras_that_a_page_installs_exist(page):
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_program_names_the_site_of_the_documentation():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["urls"]["Documentation"] == DOCUMENTATION
+
+
+MODULES = sorted((ROOT / "robots_guard").rglob("*.py"))
+_PAGE = re.compile(r"docs/|[\w-]+\.md\b")
+
+
+def _texts_in(node):
+    """The texts in code, except docstrings and what becomes addresses where it is shown: the
+    arguments of `page_url`, and the links in the descriptions of settings."""
+    is_address = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "page_url"
+    is_description = isinstance(node, ast.keyword) and node.arg == "description"
+    if is_address or is_description or isinstance(node, ast.Expr):
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node):
+        yield from _texts_in(child)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.stem)
+def test_no_text_of_the_program_names_a_page_by_its_file(module):
+    """A user who has installed the package has no docs folder."""
+    if not _PAGE.search(text := module.read_text()):
+        return
+    named = [each for each in _texts_in(ast.parse(text)) if _PAGE.search(each)]
+
+    assert named == []
+
+
+def test_the_addresses_that_the_program_prints_lead_to_headings():
+    texts = [module.read_text() for module in MODULES]
+    pages = [page for text in texts for page in re.findall(r"page_url\([\"']([^\"']+)", text)]
+
+    assert pages
+    for page in pages:
+        name, _, heading = page.partition("#")
+        headings = re.findall("^#+ (.*)$", (ROOT / "docs" / name).read_text(), re.MULTILINE)
+        assert heading in [each.lower().replace(" ", "-") for each in headings], page
 
 
 def test_the_links_of_the_readme_lead_to_pages_of_the_site():

@@ -22,6 +22,7 @@ from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, 
 from robots_guard.configuration.source import Source, Value
 from robots_guard.core.site_settings import types_of
 from robots_guard.errors import SettingsError
+from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.settings import (
     Settings,
     Spelling,
@@ -150,7 +151,7 @@ def _objection(name: str, value: Any) -> str:
         near = nearest(name, tuple(SECTIONS), lambda each: f"[{each}]")
         return f"unknown section [{name}]: {near}"
     names = tuple(types_in(""))
-    return f"unknown setting {name}: {nearest(name, names)}; docs/configuration.md lists all"
+    return f"unknown setting {name}: {nearest(name, names)}; {ALL_SETTINGS}"
 
 
 def _objection_within(section: str, name: str) -> str:
@@ -159,7 +160,7 @@ def _objection_within(section: str, name: str) -> str:
     if homes:
         return f"{name} has no meaning in [{section}]: put it below {_headers(homes)}"
     near = nearest(name, tuple(types_in(section)))
-    return f"unknown setting {name} in [{section}]: {near}; docs/configuration.md lists all"
+    return f"unknown setting {name} in [{section}]: {near}; {ALL_SETTINGS}"
 
 
 def _headers(sections: list[str]) -> str:

@@ -15,6 +15,7 @@ from robots_guard.configuration.files import VARIABLE
 from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
 from robots_guard.configuration.source import Source, Value
 from robots_guard.errors import SettingsError
+from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.settings import SETTINGS
 from robots_guard.text import nearest, restored
 
@@ -70,7 +71,7 @@ def _check_names(environ: Mapping[str, Any]) -> None:
         if homes:
             raise SettingsError(f"{name} belongs to one component: set {' or '.join(homes)}")
         near = nearest(_stem(name), [_stem(each) for each in _in_order(general, known)], _variable)
-        raise SettingsError(f"unknown setting {name}: {near}; docs/settings.md lists all")
+        raise SettingsError(f"unknown setting {name}: {near}; {ALL_SETTINGS}")
 
 
 def _in_order(general: list[str], known: set[str]) -> list[str]:

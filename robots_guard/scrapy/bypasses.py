@@ -15,13 +15,14 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from robots_guard.audit.record import shown_url
+from robots_guard.text import page_url
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 _SCRAPY_HANDLERS = "scrapy.core.downloader.handlers."
 _LIFECYCLE_METHODS = frozenset(("from_crawler", "close"))  # like `__init__`, no part of a download
-_GUIDE = 'see "Browsers" in docs/scrapy.md'
+_GUIDE = f"see {page_url('scrapy.md#browsers')}"
 
 _BROWSER = "drives a browser, which follows redirects and loads scripts, images and data by itself"
 _SERVICE = (

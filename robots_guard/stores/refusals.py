@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from redis import exceptions
 
+from robots_guard.text import page_url
+
 MAX_MESSAGE = 300  # characters of an error that are shown
 
 _ACCESS = (
     "it requires a user and password, or different ones: put them into the URL as user:password@,"
     " and the Sentinels' password into sentinel_password_env"
 )
-_RIGHTS = "the user lacks permission: grant it the commands that docs/stores.md lists, and the keys of the prefix"
+_RIGHTS = (
+    "the user lacks permission: grant it the keys of the prefix, and the commands that"
+    f" {page_url('stores.md#redis-and-valkey')} lists"
+)
 _REPLICA = (
     "it is a read-only replica: name the primary, or let Sentinels name it with redis+sentinel://"
 )

@@ -17,6 +17,7 @@ from configuration.test_mistakes import IN_A_FILE
 
 from robots_guard.cli.config.schema import schema_text
 from robots_guard.configuration.sections import SECTIONS, own_options, types_in
+from robots_guard.text import DOCUMENTATION
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = """\
@@ -322,3 +323,13 @@ def test_the_schema_refuses_mistakes(text):
 
 def test_the_schema_refuses_most_of_the_mistakes():
     assert len(REFUSED) > len(IN_A_FILE) / 2
+
+
+def test_a_new_file_and_the_schema_name_pages_by_their_addresses(here):
+    here("config", "init")
+    template = Path("robots_guard.toml").read_text()
+
+    for text in (template, schema_text()):
+        assert ".md" not in text
+        assert f"{DOCUMENTATION}settings.html#private-addresses" in text
+        assert f" {DOCUMENTATION}stores.html." in text

@@ -88,7 +88,8 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
     store.close()
     with pytest.raises(
-        SettingsError, match=r"no permissions.*grant it the commands that docs/stores.md lists"
+        SettingsError,
+        match=r"no permissions.*grant it .*that https://.*/stores.html#redis-and-valkey lists",
     ):
         open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
 

@@ -14,6 +14,7 @@ import msgspec
 from robots_guard.configuration.references import FILE, VARIABLE
 from robots_guard.configuration.sections import SECTIONS, own_options, own_types, types_in
 from robots_guard.settings import SETTINGS, Setting
+from robots_guard.text import without_links
 
 #: The draft that editors' TOML extensions read.
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -31,7 +32,7 @@ _TEXTS = {"type": "array", "items": _TEXT}
 #: A list that the program joins to one text.
 _JOINED = {"type": "array", "items": {"type": ["string", "integer"]}}
 #: Keywords of msgspec's schema that are given otherwise.
-_LEFT_OUT = ("title", "default")
+_LEFT_OUT = ("title", "description", "default")
 
 
 def json_schema() -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _value(setting: Setting, kind: Any) -> dict[str, Any]:
 
 def _type(name: str, kind: Any) -> dict[str, Any]:
     base, meta = get_args(kind)
-    described: dict[str, Any] = {"description": meta.description}
+    described: dict[str, Any] = {"description": without_links(meta.description)}
     if name in _FORMS:
         return described | _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
     if base is str:

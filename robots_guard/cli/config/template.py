@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,16 +14,17 @@ from typing import Any, NamedTuple
 from robots_guard.configuration.sections import SECTIONS, own_options
 from robots_guard.errors import SettingsError
 from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, USER_DEFAULTS, Setting
+from robots_guard.text import without_links
 
 SCHEMA_FILE = "robots_guard.schema.json"
-WIDTH = 88  # columns of a comment
+#: Its lines have at most 88 columns. Addresses stay whole.
+_COMMENT = textwrap.TextWrapper(width=88, break_on_hyphens=False, break_long_words=False)
 #: Examples of settings that have no default, or none without a home directory.
 _EXAMPLES = {
     "agent": "mybot",
     "store": "sqlite:////var/lib/robots_guard/policies.sqlite",
     "audit_log": "/var/log/robots_guard",
 }
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _HEAD = f"""#:schema ./{SCHEMA_FILE}
 # The configuration of robots_guard, for every command and integration. Lines that begin with
 # a single # are the defaults: remove the # of those that you change.
@@ -76,14 +76,9 @@ def _header(section: str) -> list[str]:
 def _lines(entries: Iterable[TemplateEntry]) -> Iterator[str]:
     for entry in entries:
         yield ""
-        for line in textwrap.wrap(_plain(entry.description), WIDTH):
+        for line in _COMMENT.wrap(without_links(entry.description)):
             yield f"## {line}"
         yield f"# {entry.name} = {_toml(entry.example)}"
-
-
-def _plain(description: str) -> str:
-    """A description without Markdown's links."""
-    return _LINK.sub(lambda found: found[1], description)
 
 
 def _entry(setting: Setting) -> TemplateEntry:
