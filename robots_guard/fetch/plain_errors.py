@@ -11,6 +11,7 @@ import re
 LONGEST = 200  # characters of a description
 UNTRUSTED = "the certificate is not trusted"
 UNKNOWN_AUTHORITY = f"{UNTRUSTED}: unknown authority"
+CLOSED = "the connection was closed during the TLS handshake"
 DISTRUSTED = "the other side does not trust the certificate"
 SELF_SIGNED = f"{UNTRUSTED}: self-signed certificate"
 
@@ -51,8 +52,8 @@ _SAID = tuple(
         ),
         (r"unrecognized[_ ]name", "the server has no certificate for this host name"),
         (
-            r"unexpected[_ ]eof",
-            "the connection was closed during the TLS handshake",
+            r"unexpected[_ ]eof|disconnected during the handshake",  # the latter is mitmproxy's
+            CLOSED,
         ),
         # getaddrinfo(3), and Twisted's and aiohttp's messages about it
         (

@@ -15,7 +15,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
-from robots_guard.fetch.plain_errors import DISTRUSTED, in_plain_words
+from robots_guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
@@ -122,11 +122,19 @@ class Connections:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
 
 
+_REMEDY = "see robots-guard proxy ca"
+
+
 def _describe_client_fault(error: str) -> str:
     """Why a client's handshake failed, in words."""
     words = in_plain_words(error) or error or "no TLS with the client"
     if words == DISTRUSTED:
-        return "the client does not trust the proxy's certificate: see robots-guard proxy ca"
+        return f"the client does not trust the proxy's certificate: {_REMEDY}"
+    if words == CLOSED:  # Node, for one, sends no alert
+        return (
+            "the client closed the connection during the TLS handshake, as some do that do not"
+            f" trust the proxy's certificate: {_REMEDY}"
+        )
     return f"TLS with the client failed: {words}"
 
 

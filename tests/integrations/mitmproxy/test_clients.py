@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 from integrations.mitmproxy.origin import Sites
@@ -131,6 +134,34 @@ def test_a_client_that_does_not_trust_the_ca_reaches_nothing(integration, https_
     printed = eventually(lambda: [line for line in integration.output if start in line])
     assert len(printed) == 1
     assert "robots-guard proxy ca" in printed[0]
+
+
+def _close_after_the_certificate(proxy, host, port):
+    """Do as Node does with a certificate that it does not trust: close the connection, without an
+    alert. TLS 1.2, so that the server waits for an answer."""
+    context = ssl.create_default_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    handshake = context.wrap_bio(received, sent, server_hostname=host)
+    with socket.create_connection((proxy.hostname, proxy.port), 10) as client:
+        client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+        assert b" 200 " in client.recv(65_536)
+        with pytest.raises(ssl.SSLWantReadError):
+            handshake.do_handshake()
+        client.sendall(sent.read())
+        assert client.recv(65_536)
+
+
+def test_a_client_that_closes_its_handshake_is_told_of_the_ca(integration, https_site):
+    """It does not say why."""
+    site = urlsplit(https_site.url)
+    _close_after_the_certificate(urlsplit(integration.url), site.hostname, site.port)
+
+    start = f"drop (not-intercepted): CONNECT {https_site.url}/: "
+    (printed,) = eventually(lambda: [line for line in integration.output if start in line])
+    assert "the client closed the connection during the TLS handshake" in printed
+    assert "robots-guard proxy ca" in printed
+    assert "If this happens" not in printed
 
 
 def test_a_deferral_says_how_long(integration, sites):
