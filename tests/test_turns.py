@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 from support.turns import wait_of
@@ -667,6 +668,18 @@ async def test_a_call_for_turns_that_succeeds_shows_that_the_store_works_again(c
         await turns.note_pause(A, 1.0)
 
     assert caplog.messages == ["gone: refused", "the policy store works again"]
+
+
+async def test_the_warning_that_turns_are_not_shared_says_what_is_kept(caplog, monkeypatch):
+    watch, store = Watch(), MemoryStore()
+    monkeypatch.setattr(store, "reserve", Mock(side_effect=StoreError("refused")))
+
+    await over(store, watch.clocks).take_within(0, A, 1.0)
+
+    assert caplog.messages == [
+        "turns are not shared because the policy store fails; until it works again each process"
+        " keeps its last share of a delay that several processes share: refused"
+    ]
 
 
 async def test_while_the_store_is_away_a_line_moves_once_in_each_slot_of_the_process():

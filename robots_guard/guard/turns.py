@@ -171,7 +171,11 @@ class Turns:
                 self._shared.reserve, origin, between, self._clocks.now, self._name
             )
         except StoreError as error:
-            self._warn("turns are not shared because the policy store fails: %s", error)
+            self._warn(
+                "turns are not shared because the policy store fails; until it works again each"
+                " process keeps its last share of a delay that several processes share: %s",
+                error,
+            )
             share = self._shares.get(origin)
             if share is not None:
                 self._shares[origin] = share.in_force(delay, self._clocks.monotonic())
