@@ -27,6 +27,7 @@ extensions = [
     "drawings",
     "generated_pages",
     "outside_links",
+    "setting_anchors",
 ]
 exclude_patterns = ["_*"]
 

@@ -28,6 +28,7 @@ from support.programs import program
 
 import robots_guard
 from robots_guard.cli.main import COMMANDS
+from robots_guard.settings import NAMES
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -148,6 +149,14 @@ def test_nothing_is_loaded_from_another_host(site, pages):
 
     assert len(found) > 100
     assert foreign == []
+
+
+def test_each_setting_has_an_address_of_its_own(site, pages):
+    assert {f"setting-{name}" for name in NAMES} <= pages["settings.html"].anchors
+
+    texts = [path.read_text("utf-8") for path in site.rglob("*.html")]
+    found = [re.findall(r' id="(setting-[^"]+)"', text) for text in texts]
+    assert [each for each in found if len(set(each)) < len(each)] == []
 
 
 # -- what is made from the code -------------------------------------------------------------------
