@@ -157,6 +157,17 @@ def test_no_match_is_reported(here, audit_log, form, out):
     assert "no record" not in here("audit", "query", "--origin", "https://c.test", *form).err
 
 
+@pytest.mark.parametrize("filters", [("--kind", "passes"), ("--action", "pass")], ids=str)
+def test_passes_that_are_still_being_counted_are_explained(here, directory, filters):
+    made = audit_log_in(directory, summary=True, settings={"audit_passes": "summary"})
+    made.write(decision("https://a.test/1"))
+    late = "no record matches: where audit is summary, passes are counted, and the numbers recorded"
+
+    assert late in here("audit", "query", *filters).err
+    assert late not in here("audit", "query", "--kind", "fetch").err
+    made.close()
+
+
 def test_json_and_csv_exclude_each_other(here, audit_log):
     status, out, err = here("audit", "query", "--json", "--csv")
 

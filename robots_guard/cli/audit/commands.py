@@ -17,6 +17,9 @@ from robots_guard.cli.audit.files import compact, schema
 from robots_guard.cli.audit.hold import hold
 from robots_guard.cli.audit.keys import keys
 from robots_guard.cli.audit.records import (
+    COUNTED,
+    asks_for_passes,
+    counts_passes,
     filter_of,
     filters,
     given_options,
@@ -122,7 +125,10 @@ def query(
             found = print_records(entries, form=form) > 0
         trouble = search.unreadable()
     if not (found or is_empty or trouble):  # an unreadable part might contain a match
-        click.echo("robots-guard: no record matches", err=True)
+        why = ""
+        if wanted is not None and asks_for_passes(wanted) and counts_passes(directory):
+            why = COUNTED
+        click.echo(f"robots-guard: no record matches{why}", err=True)
     return report_unreadable(trouble)
 
 

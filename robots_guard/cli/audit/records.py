@@ -33,6 +33,7 @@ from robots_guard.origin import split_url
 from robots_guard.text import encodable
 
 ALL = "all"
+_PASSES = "passes"  # the kind of the records that count them
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -150,6 +151,28 @@ def given_options(values: dict[str, Any]) -> list[str]:
         for name, value in values.items()
         if value is not None and (name, value) != ("kind", DECISION)
     ]
+
+
+#: Why there may be no record of a PASS yet. A window of a minute is closed at the latest when its
+#: writer looks at its counts for the next time.
+COUNTED = (
+    ": where audit is summary, passes are counted, and the numbers recorded up to 70 s later"
+    " (--kind passes)"
+)
+
+
+def asks_for_passes(wanted: Filter) -> bool:
+    """Whether a filter selects requests that passed."""
+    return wanted.kind == _PASSES or (wanted.kind == DECISION and wanted.action == Action.PASS)
+
+
+def counts_passes(directory: Path) -> bool:
+    """Whether an audit log has been written to by a program that counts passes only."""
+    from robots_guard.audit.read.search import Search
+
+    with Search(directory, Filter(kind="start")) as search:
+        starts = (each for each in search.records() if isinstance(each, Start))
+        return any(each.settings.get("audit_passes") == "summary" for each in starts)
 
 
 def note_if_empty(directory: Path, more: str = "") -> bool:
