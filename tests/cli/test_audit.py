@@ -599,6 +599,7 @@ def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypa
     written = here("audit", "bundle", identity, "-o", path)
     assert (written.status, written.out) == (0, "")
     assert f"bundle written to {path}: 3 records, 1 document\n" in written.err
+    assert "lacks" not in written.err
     again = here("audit", "bundle", identity, "-o", path)
     assert again.status == 2
     assert "exists and is not overwritten: name another file with --output" in again.err
@@ -647,3 +648,25 @@ def test_missing_record_is_reported_in_one_sentence(here, audit_log, directory):
         f"robots-guard: there is no decision 'nosuch' in {str(directory)!r}:"
         " check the id, or name the audit log's directory with --audit-log\n",
     )
+
+
+def test_a_bundle_without_a_document_names_what_is_missing_and_the_remedy(
+    here, net, tmp_path, monkeypatch
+):
+    """The store has lost it, as a Redis without persistence does when it restarts."""
+    site = net.origin("User-agent: *\nDisallow: /private/\n")
+    here("check", f"{site.url}/private/")
+    record = json.loads(here("audit", "query", "--json").out)
+    monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/empty.sqlite")
+
+    status, _, err = here("audit", "bundle", record["id"], "-o", tmp_path / "bundle.zip")
+
+    assert status == 0
+    assert f"the bundle lacks the robots.txt of {record['origin']}" in err
+    assert record["sha256"] in err
+    assert f"robots-guard policy refresh {record['origin']}" in err
+    assert "audit = evidence" in err
+    here("policy", "refresh", record["origin"])
+    repaired = here("audit", "bundle", record["id"], "-o", tmp_path / "repaired.zip")
+    assert "1 document\n" in repaired.err
+    assert "lacks" not in repaired.err

@@ -95,6 +95,21 @@ def _missing(parts: Parts) -> Iterator[str]:
         yield from _missing_of(record, basis, parts)
 
 
+def lacking_documents(parts: Parts) -> dict[str, str]:
+    """The origin of each document by which was decided and that the bundle does not have, by its
+    SHA-256."""
+    decisions = BasisIndex(line.entry for line in parts.lines).decisions.values()
+    return {
+        record.sha256: record.origin
+        for record in decisions
+        if isinstance(record, Record) and record.sha256 and _lacks_document(record, parts)
+    }
+
+
+def _lacks_document(record: Record, parts: Parts) -> bool:
+    return record.sha256 not in (None, EMPTY) and record.sha256 not in parts.documents
+
+
 def _missing_of(record: Judged, basis: Basis, parts: Parts) -> Iterator[str]:
     if basis.start is None:
         yield f"the start record of {record.writer}, with its settings"
@@ -104,7 +119,7 @@ def _missing_of(record: Judged, basis: Basis, parts: Parts) -> Iterator[str]:
         yield f"the overrides that were in force when {record.id} was decided"
     if not isinstance(record, Record) or record.sha256 is None:
         return
-    if record.sha256 != EMPTY and record.sha256 not in parts.documents:
+    if _lacks_document(record, parts):
         yield f"the document {record.sha256}"
     if basis.fetch is None:
         yield f"the fetch of {record.origin}/robots.txt at {record.fetched_at}"

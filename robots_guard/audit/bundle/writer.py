@@ -19,7 +19,11 @@ from robots_guard.audit.bundle.contents import (
     encoded,
     files_of,
 )
-from robots_guard.audit.bundle.derivation import completeness_of, derived_files
+from robots_guard.audit.bundle.derivation import (
+    completeness_of,
+    derived_files,
+    lacking_documents,
+)
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment, shown_url
@@ -29,11 +33,13 @@ _URLS = frozenset(("url", "url_prefix"))
 
 
 class BundleSummary(NamedTuple):
-    """What a bundle has: its records, its documents, and what could not be included."""
+    """What a bundle has: its records, its documents, and what could not be included. `lacking` has
+    the origins of the documents that are missing, by their SHA-256."""
 
     records: int
     documents: int
     missing: list[str]
+    lacking: dict[str, str]
     trouble: Unreadable
 
 
@@ -55,7 +61,13 @@ def write_bundle(
     parts = collect(search, selection_of(wanted, ids, now), documents, trouble)
     completeness = completeness_of(parts)
     write_archive(target, all_files(parts, completeness))
-    return BundleSummary(len(parts.lines), len(parts.documents), completeness.missing, trouble)
+    return BundleSummary(
+        len(parts.lines),
+        len(parts.documents),
+        completeness.missing,
+        lacking_documents(parts),
+        trouble,
+    )
 
 
 def files_for(wanted: Filter, ids: Sequence[str]) -> Filter | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from robots_guard.cli.audit.records import filter_of, filters, given_options
 from robots_guard.cli.options import (
     audit_log_option,
     existing_directory,
+    invocation_from,
     report_unreadable,
     store_of,
     store_option,
@@ -38,6 +39,7 @@ from robots_guard.cli.terminal import print_lines, progress, write_encoded
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef, Verdict
 from robots_guard.errors import SettingsError, StoreError
+from robots_guard.invocation import EVIDENCE
 from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS
 from robots_guard.stores import find_document, look_at
@@ -97,6 +99,8 @@ def bundle(
         f" {counted(summary.documents, 'document')}",
         err=True,
     )
+    for sentence in _about_lacking(summary.lacking, store):
+        click.echo(f"robots-guard: {sentence}", err=True)
     report_unreadable(summary.trouble)
     result = verify_bundle(path.read_bytes(), now=CLOCKS.now())
     for sentence in _not_yet_signed(result):
@@ -105,6 +109,24 @@ def bundle(
     for problem in problems:
         click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
     return _status(differs=bool(problems))
+
+
+def _about_lacking(lacking: Mapping[str, str], store: str | None) -> Iterator[str]:
+    """What to say about documents that a bundle lacks, given the origin of each."""
+    for sha256, origin in list(lacking.items())[:MOST_SHOWN]:
+        yield f"the bundle lacks the robots.txt of {origin} with the SHA-256 {sha256}"
+    if len(lacking) > MOST_SHOWN:
+        yield f"and {counted(len(lacking) - MOST_SHOWN, 'further document')}"
+    if lacking:
+        origins = sorted(set(lacking.values()))[:MOST_SHOWN]
+        refresh = invocation_from(store=store).command(
+            "policy", "refresh", *origins, needs=EVIDENCE
+        )
+        yield (
+            "the store does not have what is lacking (name another one with --store). If the files"
+            f" have not changed since, run '{refresh}' and make the bundle again;"
+            " audit = evidence keeps them in the audit log from now on"
+        )
 
 
 @contextmanager
