@@ -800,7 +800,8 @@ def settings_of(
     spell = speller(spelling)
     if not values.get("agent"):
         raise SettingsError(
-            f"{spell('agent')} is not set: give the crawler's product token, such as 'mybot'"
+            f"{spell('agent')} is not set: give the crawler's product token, such as 'mybot',"
+            ' or write agent = "mybot" into robots_guard.toml'
         )
     try:
         return msgspec.convert(checked(values, types_of(kind)), kind, strict=False)

@@ -179,7 +179,8 @@ def test_missing_agent_names_the_remedy(here, variables):
     variables.delenv("ROBOTS_GUARD_AGENT")
 
     assert here("check", "https://a.test/").err == (
-        "robots-guard: --agent is not set: give the crawler's product token, such as 'mybot'\n"
+        "robots-guard: --agent is not set: give the crawler's product token, such as 'mybot',"
+        ' or write agent = "mybot" into robots_guard.toml\n'
     )
 
 

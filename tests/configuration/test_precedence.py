@@ -126,7 +126,11 @@ def test_relative_paths_are_relative_to_the_file(places):
         ),
         ({"agent": "a", "min_delay": 1}, "ROBOTS_GUARD_MATCHING 'loose' is not known"),
         ({"agent": "a b", "min_delay": 1, "matching": "spec"}, "--agent 'a b' is not a product"),
-        ({"min_delay": 1, "matching": "spec"}, "--agent is not set"),
+        (
+            {"min_delay": 1, "matching": "spec"},
+            "--agent is not set: give the crawler's product token, such as 'mybot', or write"
+            ' agent = "mybot" into robots_guard.toml',
+        ),
     ],
 )
 def test_an_error_names_the_place_of_the_value(places, given, names):
