@@ -60,4 +60,10 @@ class CommandGroup(click.Group):
         nearest = difflib.get_close_matches(args[0], names, n=1)
         if args[0] not in names and nearest:
             ctx.fail(f"No such command {args[0]!r}: did you mean {nearest[0]}?")
+        has_agent = any(option.name == "agent" for option in self.params)
+        if args[0] not in names and self.invoke_without_command and has_agent:
+            ctx.fail(
+                f"No such command {args[0]!r}: known are {', '.join(names)};"
+                " the crawler's name is given with --agent"
+            )
         return super().resolve_command(ctx, args)

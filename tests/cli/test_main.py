@@ -63,6 +63,10 @@ WRONG = [
     ([], "Missing command"),
     (["chekc"], "No such command 'chekc': did you mean check?"),
     (["audit", "qurey"], "No such command 'qurey': did you mean query?"),
+    (
+        ["proxy", "mybot"],
+        "No such command 'mybot': known are ca; the crawler's name is given with --agent",
+    ),
     (["policy", "refrsh"], "No such command 'refrsh': did you mean refresh?"),
     (["nonsense"], "No such command 'nonsense'"),
     (["check"], "no URL is given: give at least one, such as https://example.com/page"),
