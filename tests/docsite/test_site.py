@@ -102,7 +102,7 @@ def test_a_mistake_in_a_page_fails_the_build(tmp_path):
         shutil.copy(DOCS / name, docs)
     for name in ("_extensions", "_static"):
         shutil.copytree(DOCS / name, docs / name)
-    index = "# Site\n\n```{toctree}\n:glob:\nstart/*\n```\n\n[a](gone.md) [b](start/a.md#gone)\n"
+    index = "# Site\n\n```{toctree}\n:glob:\nlater/*\nstart/*\n```\n\n[a](gone.md) [b](start/a.md#gone)\n"
     docs.joinpath("index.md").write_text(index + "\n[c](../gone.toml) ![d](gone.svg)\n")
     docs.joinpath("start").mkdir()
     docs.joinpath("start", "a.md").write_text("# A\n")

@@ -146,7 +146,7 @@ def test_every_file_names_the_same_repository():
         "robots_guard/**/*.py",
     ):
         for path in ROOT.glob(pattern):
-            if path.is_file():
+            if path.is_file() and "__pycache__" not in path.parts:
                 for found in ADDRESS.findall(path.read_text(encoding="utf-8")):
                     named.setdefault(found, path.name)
 

@@ -275,7 +275,7 @@ class Decisions:
             " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END,"
             " coalesce(sum(n) FILTER (action = 'pass'), 0),"
             " coalesce(sum(n) FILTER (action <> 'pass'), 0) FROM counted"
-            " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1 LIMIT 100",
+            " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1, 2, 3 LIMIT 100",
             soon,
         )
 
