@@ -88,7 +88,7 @@ ROWS = [
     Row(
         STAR + b"Disallow: /private/\n",
         f"{SITE}/a/../private/x",
-        "other spellings of a path, which servers resolve to it ([dialects.md](../dialects.md#matching))",
+        "other spellings of a path, which servers resolve to it ([Matching](../dialects.md#matching))",
     ),
     Row(STAR + b"Disallow: /private/\n", f"{SITE}//private/x", "likewise"),
     Row(STAR + b"Disallow: /private/\n", f"{SITE}/private;v=1/x", "likewise"),
