@@ -13,7 +13,9 @@ from robots_guard.errors import MissingExtra
 try:
     import httpx  # noqa: F401  (imported here, so that its absence is reported in one sentence)
 except ImportError as error:
-    raise MissingExtra("httpx", "the transport for httpx") from error
+    # mitmproxy 11, the newest on Python 3.11, needs another h11 (docs/python.md)
+    needed_for = "the transport for httpx (on Python 3.11 in an environment without mitmproxy)"
+    raise MissingExtra("httpx", needed_for) from error
 
 from robots_guard.httpx.errors import HttpxDeferred, HttpxDisallowed, HttpxResponseRefused
 from robots_guard.httpx.transport import AsyncTransport, Transport
