@@ -78,7 +78,7 @@ def test_without_agent_nothing_is_fetched(variables, tmp_path):
         (["--listen", "192.0.2.1:80"], "--host NAME"),
         (["--listen", "example.com:80"], "IP address"),
         (["--listen", "127.0.0.1"], "HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "has a port that is too large"),
         (
             ["--listen", "192.0.2.1:80", "--host", "console.example"],
             "cannot listen on 192.0.2.1:80",

@@ -145,9 +145,17 @@ def test_a_port_in_use(tmp_path):
         )
 
 
-@pytest.mark.parametrize("listen", ["8080", "127.0.0.1", "127.0.0.1:99999", "nonsense:x"])
-def test_an_invalid_address(listen, tmp_path):
-    assert_refused(refused_start("proxy", tmp_path, ["--listen", listen]), listen, "127.0.0.1:8080")
+@pytest.mark.parametrize(
+    ("listen", "remedy"),
+    [
+        ("8080", "127.0.0.1:8080"),
+        ("127.0.0.1", "127.0.0.1:8080"),
+        ("127.0.0.1:99999", "use 0 to 65535"),
+        ("nonsense:x", "127.0.0.1:8080"),
+    ],
+)
+def test_an_invalid_address(listen, remedy, tmp_path):
+    assert_refused(refused_start("proxy", tmp_path, ["--listen", listen]), listen, remedy)
 
 
 def test_an_unusable_confdir(tmp_path):

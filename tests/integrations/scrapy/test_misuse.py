@@ -224,5 +224,7 @@ def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
     settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_ENABLED": False})
     assert not is_enabled(settings)
     settings.delete("ROBOTS_GUARD_ENABLED")
-    with pytest.raises(SettingsError, match=f"^{file}:1: not valid TOML: Invalid value$"):
+    with pytest.raises(
+        SettingsError, match=f"^{file}:1: not valid TOML: Invalid value: put a text in quotes"
+    ):
         is_enabled(settings)
