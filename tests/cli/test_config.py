@@ -325,9 +325,9 @@ def test_the_schema_refuses_most_of_the_mistakes():
     assert len(REFUSED) > len(IN_A_FILE) / 2
 
 
-def test_a_new_file_and_the_schema_name_pages_by_their_addresses(here):
-    here("config", "init")
-    template = Path("robots_guard.toml").read_text()
+def test_a_new_file_and_the_schema_name_pages_by_their_addresses(here, folder):
+    assert here("config", "init").status == 0
+    template = (folder / "robots_guard.toml").read_text()
 
     for text in (template, schema_text()):
         assert ".md" not in text
