@@ -28,7 +28,7 @@ class CommandLineReference(BuildHookInterface):
             source.chmod(0o644)
             build_data["shared_data"][str(source)] = place
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  hatchling's signature
         """Remove the temporary directory."""
         shutil.rmtree(self._directory)
 

@@ -8,7 +8,7 @@ follow, sorted. The integrations are in `robots_guard.scrapy`, `robots_guard.mit
 from robots_guard.client.async_guard import AsyncGuard
 
 # Not in __all__, because a star import would hide the built-in function.
-from robots_guard.client.async_guard import open as open  # noqa: A004
+from robots_guard.client.async_guard import open as open  # noqa: A004  called as robots_guard.open
 from robots_guard.client.gate import Passage
 from robots_guard.client.permission import Permission
 from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync

@@ -95,6 +95,7 @@ class JudgedSend:
         self._send = request.send
         self._wire: Wire | None = None
         self._passage: Passage | None = None
+        # aiohttp has no hook at the write
         request.send = self._write  # type: ignore[method-assign,assignment]
 
     async def admit(self) -> Passage:

@@ -24,6 +24,7 @@ from robots_guard.cli.options import (
     section_values,
 )
 from robots_guard.configuration import ProxySection, own_options
+from robots_guard.configuration.regular_file import named_path
 from robots_guard.invocation import Invocation
 from robots_guard.settings import REPORT_ONLY, Settings
 
@@ -85,7 +86,7 @@ def proxy(**values: Any) -> None:
 def _path(name: str) -> Path | None:
     if not name:
         return None
-    return Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
+    return named_path(name)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 import platformdirs
 
 from robots_guard.configuration.config_file import PYPROJECT, ConfigFile, parse_config
-from robots_guard.configuration.regular_file import Content, read_regular
+from robots_guard.configuration.regular_file import Content, named_path, read_regular
 from robots_guard.errors import SettingsError
 
 NAME = "robots_guard.toml"
@@ -51,8 +51,8 @@ def read_files(
 
 
 def _named(name: str, directory: Path | None, *, by_variable: bool) -> ConfigFile:
-    """Read the file that the operator has named. It may belong to anybody."""
-    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
+    """Read the file that the operator has named. It may belong to any user."""
+    path = named_path(name)
     if not path.is_absolute():
         path = _working_directory(directory) / path
     try:

@@ -8,12 +8,10 @@ Invariant: an error about a reference quotes the reference, and never what it re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from robots_guard.configuration.regular_file import read_regular
+from robots_guard.configuration.regular_file import named_path, read_regular
 from robots_guard.errors import SettingsError
 
 VARIABLE = "env:"
@@ -48,7 +46,7 @@ def _in_environment(name: str, environ: Mapping[str, str]) -> str:
 def _in_file(name: str) -> str:
     if not name:
         raise SettingsError("names no file: write file:PATH")
-    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
+    path = named_path(name)
     text = read_regular(path, LONGEST).text().rstrip("\r\n")
     if not text:
         raise SettingsError(f"{path} is empty")

@@ -33,6 +33,12 @@ class Content(NamedTuple):
             ) from None
 
 
+def named_path(name: str) -> Path:
+    """Return the path that an operator has named, in which `~` is the home directory. Without one it
+    stays as it is."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111  Path.expanduser fails without a home
+
+
 def read_regular(path: Path, most: int) -> Content:
     """Return the content of a file of `most` bytes at most. Raises SettingsError for any other."""
     try:

@@ -79,7 +79,7 @@ class Addon:
 
 
 def _report_off(settings: BaseSettings) -> None:
-    """Say who has switched the guard off: a WARNING if it is not the project itself."""
+    """Log where the guard was switched off: a WARNING if that is outside the project."""
     place = place_of_switch(settings)
     if place is None:
         log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)

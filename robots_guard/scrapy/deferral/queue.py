@@ -37,7 +37,7 @@ class _NextBucket(DownloaderInterface):
         self._buckets = buckets
         self.chosen: str | None = None
 
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002  Scrapy's signature
         self.chosen = self._gate.next_bucket(self._buckets)
         if self.chosen is None:
             return []
