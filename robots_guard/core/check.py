@@ -29,7 +29,6 @@ caches and queues lie between the verdict and the wire, and a turn belongs to wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -55,8 +54,7 @@ from robots_guard.origin import Origin, split_url
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """The final state. With `renew`, the policy is to be renewed in the background, or fetched if
     there is none."""
 
@@ -65,8 +63,7 @@ class Decided:
     renew: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+class Judging(msgspec.Struct, frozen=True):
     """Needs the document's rules, compiled for the question, or None if `document` is None."""
 
     question: Question
@@ -97,8 +94,7 @@ class Judging:
         return Decided(verdict, self.policy, self.renew)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Needs the document's rules, compiled for the question, to find the delay of a request that
     passes anyway."""
 
@@ -121,8 +117,7 @@ class Timing:
         return Decided(verdict, self.policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """The question is about /robots.txt itself, which no rule can disallow. Needs the cached
     policy, or None.
 
@@ -145,8 +140,7 @@ class Opened:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Comparing:
+class Comparing(msgspec.Struct, frozen=True):
     """Needs the document's rules, compiled for the question, or None if `document` is None: what
     would the verdict have been without the exemption?"""
 
@@ -168,8 +162,7 @@ class Comparing:
         return Decided(with_judgement(self.verdict, judged), self.policy, self.renew)
 
 
-@dataclass(frozen=True, slots=True)
-class Exempted:
+class Exempted(msgspec.Struct, frozen=True):
     """An override exempts the request from the site's rules. Needs the cached policy, or None.
 
     The request does not depend on it, so that none is fetched before the request is made.
@@ -196,16 +189,14 @@ class Exempted:
         return Comparing(self.verdict, self.question, self.terms, policy, document, renew)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(msgspec.Struct, frozen=True):
     """The policy or its compiled rules were not available in time, or too many callers were
     waiting."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Renewing:
+class Renewing(msgspec.Struct, frozen=True):
     """Needs the result of the origin's single renewal; `cached` is the policy cached before."""
 
     question: Question
@@ -219,8 +210,7 @@ class Renewing:
         return _judging(self.question, self.terms, answer, now)
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """Needs the policy cached for the origin, or None."""
 
     question: Question

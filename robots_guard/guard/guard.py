@@ -14,7 +14,6 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -398,7 +397,8 @@ class Guard:
         self, question: Question, decided: Decided, terms: Terms, source: str, began: float
     ) -> Decision:
         if self._options.report_only:
-            decided = replace(decided, verdict=self._options.apply_report_only(decided.verdict))
+            verdict = self._options.apply_report_only(decided.verdict)
+            decided = msgspec.structs.replace(decided, verdict=verdict)
         return self._recorder.issue(question, decided, terms, source, began)
 
 
