@@ -20,6 +20,7 @@ from robots_guard.core.check import (
 )
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
+from robots_guard.core.shortcut import Shortcut, shortcut_of
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import PolicyCache
@@ -30,6 +31,8 @@ from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset
 
+#: Bytes of the policies and rules that shortcuts refer to, and which they keep in memory.
+SHORTCUTS_BYTES = 64 * 1024 * 1024
 PATIENCE = 1.0  # seconds that an exempted request waits to learn what would have been
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
@@ -53,6 +56,8 @@ class Checks:
         self._rules = rules
         self._turns = turns
         self._clocks = clocks
+        self._shortcuts: dict[tuple[Origin, str], Shortcut] = {}
+        self._shortcuts_size = 0
 
     def terms(self, origin: Origin) -> Terms:
         """Return the terms for an origin now: the settings, or an override of them."""
@@ -62,6 +67,18 @@ class Checks:
 
     def run_from_memory(self, question: Question, terms: Terms) -> Decided | None:
         """Return the result of a check that needs no I/O; None if it needs any."""
+        origin = question.origin
+        shortcut = self._shortcuts.get((origin, question.agent))
+        if shortcut is not None:
+            cached, now = self._cache.get_local(origin), self._clocks.now()
+            if shortcut.applies(cached, terms, now) and not self._turns.is_paused(origin):
+                decided = shortcut.decide(question, now)
+                if decided is not None:
+                    return decided
+        return self._drive_from_memory(question, terms)
+
+    def _drive_from_memory(self, question: Question, terms: Terms) -> Decided | None:
+        """Drive a check to its end without I/O; keep the shortcut for the next question."""
         state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state
@@ -80,7 +97,20 @@ class Checks:
             if rules is None:
                 return None
         is_paused = self._turns.is_paused(question.origin)
-        return judging.next(rules, self._clocks.now(), is_paused=is_paused)
+        decided = judging.next(rules, self._clocks.now(), is_paused=is_paused)
+        if not judging.renew:
+            self._keep_shortcut(question, shortcut_of(judging, rules))
+        return decided
+
+    def _keep_shortcut(self, question: Question, shortcut: Shortcut | None) -> None:
+        """Keep a shortcut. All are dropped when they may have used too much memory."""
+        if shortcut is None:
+            return
+        self._shortcuts_size += shortcut.size
+        if self._shortcuts_size > SHORTCUTS_BYTES:
+            self._shortcuts.clear()
+            self._shortcuts_size = shortcut.size
+        self._shortcuts[question.origin, question.agent] = shortcut
 
     def _run_opened(self, state: Opened, question: Question) -> Decided | None:
         """Return the decision on /robots.txt itself with the delay known in memory; None if the

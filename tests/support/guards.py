@@ -11,7 +11,7 @@ from robots_guard.core.verdict import Terms
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.ports import AuditLog, Clocks, Fetcher, Runtime, Store
+from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
@@ -23,6 +23,7 @@ CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 def make_guard(
     fetcher: Fetcher,
     *,
+    memory: LocalStore | None = None,
     store: Store | None = None,
     audit_log: AuditLog | None = None,
     clocks: Clocks = CLOCKS,
@@ -33,12 +34,14 @@ def make_guard(
 ) -> Guard:
     """Build a guard. It keeps its records in memory unless an `audit_log` is given; `terms` and
     `options` are those that differ from the defaults."""
-    judged_by = Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {}))
+    judged_by = Terms(
+        **{"dialect": dialect("rfc9309"), "matching": matching("standard"), **(terms or {})}
+    )
     return Guard(
         GuardOptions(**{"component": "test", "terms": judged_by, **options}),
         runtime=runtime or AsyncioRuntime(),
         clocks=clocks,
-        memory=MemoryStore(),
+        memory=MemoryStore() if memory is None else memory,
         store=store,
         fetcher=fetcher,
         audit_log=CapturingAuditLog() if audit_log is None else audit_log,
