@@ -3,40 +3,46 @@
 `open` and `open_sync` open a guard for a program of your own (docs/python.md). The other public names
 follow, sorted. The integrations are in `robots_guard.scrapy`, `robots_guard.mitmproxy`,
 `robots_guard.httpx` and `robots_guard.aiohttp`.
+
+A name is imported when it is first used, so `import robots_guard` itself costs next to nothing.
 """
 
-from robots_guard.client.async_guard import AsyncGuard
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# Not in __all__, because a star import would hide the built-in function.
-from robots_guard.client.async_guard import open as open  # noqa: A004  called as robots_guard.open
-from robots_guard.client.gate import Passage
-from robots_guard.client.permission import Permission
-from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
-from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
-from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.robots_file import RobotsFile
-from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
-from robots_guard.errors import (
-    AuditLogError,
-    ClosedGuard,
-    MalformedURL,
-    MissingExtra,
-    NotGoverned,
-    RobotsGuardError,
-    SettingsError,
-    StoreError,
-)
-from robots_guard.gateway.errors import (
-    RequestDeferred,
-    RequestDisallowed,
-    RequestRefused,
-    ResponseRefused,
-)
-from robots_guard.guard.guard import Guard
-from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.origin import Origin, split_url
-from robots_guard.settings import Settings, open_guard, settings_of
+if TYPE_CHECKING:  # what editors and type checkers read; _MODULES says the same at run time
+    from robots_guard.client.async_guard import AsyncGuard
+
+    # Not in __all__, because a star import would hide the built-in function.
+    from robots_guard.client.async_guard import open as open  # noqa: A004  called as robots_guard.open
+    from robots_guard.client.gate import Passage
+    from robots_guard.client.permission import Permission
+    from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
+    from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
+    from robots_guard.core.policy import Document, FetchTrouble, Policy
+    from robots_guard.core.reasons import Reason
+    from robots_guard.core.robots_file import RobotsFile
+    from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
+    from robots_guard.errors import (
+        AuditLogError,
+        ClosedGuard,
+        MalformedURL,
+        MissingExtra,
+        NotGoverned,
+        RobotsGuardError,
+        SettingsError,
+        StoreError,
+    )
+    from robots_guard.gateway.errors import (
+        RequestDeferred,
+        RequestDisallowed,
+        RequestRefused,
+        ResponseRefused,
+    )
+    from robots_guard.guard.guard import Guard
+    from robots_guard.guard.runtime import AsyncioRuntime
+    from robots_guard.origin import Origin, split_url
+    from robots_guard.settings import Settings, open_guard, settings_of
 
 # fmt: off
 __all__ = [
@@ -52,3 +58,40 @@ __all__ = [
 
 #: The version, which the build reads from here.
 __version__ = "0.1.0"
+
+#: The public names of each module.
+_MODULES = {
+    "robots_guard.client.async_guard": "AsyncGuard open",
+    "robots_guard.client.gate": "Passage",
+    "robots_guard.client.permission": "Permission",
+    "robots_guard.client.sync_guard": "SyncGuard SyncPassage open_sync",
+    "robots_guard.core.access": "Access Failed Failure Fetched Get Limits",
+    "robots_guard.core.policy": "Document FetchTrouble Policy",
+    "robots_guard.core.reasons": "Reason",
+    "robots_guard.core.robots_file": "RobotsFile",
+    "robots_guard.core.verdict": "Action Decision Question RuleRef Terms Verdict",
+    "robots_guard.errors": "AuditLogError ClosedGuard MalformedURL MissingExtra NotGoverned"
+    " RobotsGuardError SettingsError StoreError",
+    "robots_guard.gateway.errors": "RequestDeferred RequestDisallowed RequestRefused ResponseRefused",
+    "robots_guard.guard.guard": "Guard",
+    "robots_guard.guard.runtime": "AsyncioRuntime",
+    "robots_guard.origin": "Origin split_url",
+    "robots_guard.settings": "Settings open_guard settings_of",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of the package
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used (PEP 562). Raises AttributeError."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value  # where the next use finds it
+        return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the package, including those that were not used yet."""
+    return sorted({*globals(), *_HOMES})

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import re
-import ssl
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 import platformdirs
 from msgspec import Meta
 
-from robots_guard.audit.key_files import read_signer
 from robots_guard.audit.privacy import DEFAULT, Privacy
-from robots_guard.audit.write.log import FileAuditLog, LogOptions, passes_of
-from robots_guard.audit.write.retention import Retention
-from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
 from robots_guard.core.component import Component
@@ -31,20 +36,21 @@ from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_of
 from robots_guard.core.verdict import Decision, Terms
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.fetch.http import HttpFetcher
-from robots_guard.gateway.destinations import Addresses, DestinationPolicy
-from robots_guard.gateway.identity import Identity, agents_in
-from robots_guard.guard.guard import Guard
-from robots_guard.guard.options import GuardOptions
 from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.ports import Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.stores import open_store
 from robots_guard.stores import shown as without_credentials
-from robots_guard.stores.memory import MemoryStore
 from robots_guard.text import nearest, number, wrong_type
+
+if TYPE_CHECKING:  # imported where a guard is opened: a command that needs none starts sooner
+    from robots_guard.audit.write.log import LogOptions
+    from robots_guard.audit.write.writer import WriterOptions
+    from robots_guard.fetch.http import HttpFetcher
+    from robots_guard.gateway.destinations import Addresses, DestinationPolicy
+    from robots_guard.gateway.identity import Identity
+    from robots_guard.guard.guard import Guard
+    from robots_guard.guard.options import GuardOptions
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 _NOT_IN_TOKEN = re.compile(r"[^A-Za-z_-]")
@@ -458,6 +464,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Short-lived commands remove nothing. Raises SettingsError.
         """
+        from robots_guard.audit.write.log import LogOptions
+        from robots_guard.audit.write.retention import Retention
+
         bounds = Retention(days=self.audit_retention_days, size=self.audit_retention_bytes)
         recording = self.recording(component)
         return LogOptions(
@@ -481,10 +490,14 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Reads the signing key. Raises SettingsError if it cannot be used.
         """
+        from robots_guard.audit.write.writer import WriterOptions
+
         recording = self.recording(component)
         given = {name: self.shown(name) for name in NAMES}
         signer = None
         if self.audit_signing_key:
+            from robots_guard.audit.key_files import read_signer
+
             signer = read_signer(Path(self.audit_signing_key).expanduser())
         return WriterOptions(
             component=str(component),
@@ -516,6 +529,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def guard_options(self, component: str, *, demands_verified: bool) -> GuardOptions:
         """Return the options of an integration's guard under these settings."""
+        from robots_guard.guard.options import GuardOptions
+
         return GuardOptions(
             component=str(component),
             terms=self.terms(),
@@ -671,6 +686,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     def identity(self) -> Identity:
         """Return which agent a client's requests are judged as. Raises SettingsError for an agents
         file that cannot be used."""
+        from robots_guard.gateway.identity import Identity, agents_in
+
         return Identity(
             agent=self.agent,
             user_agent=self.fetch_user_agent,
@@ -686,6 +703,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         `listening` returns the addresses and ports on which the proxy listens now. A request to one
         of them is refused, because it would come back to the proxy without end.
         """
+        from robots_guard.gateway.destinations import DestinationPolicy
+
         return DestinationPolicy(
             ports=self.connectable_ports(),
             allowed=networks(self.allow_private),
@@ -713,6 +732,22 @@ _CONTACT = re.compile(r"(?=.{1,256}$)(https?://[!-~]+|[!-?A-~]+@[!-?A-~]+)")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _SIZE = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgKMG]?)")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+def passes_of(text: str) -> int:
+    """The n for which every n-th PASS is recorded, from `none`, `summary` (0), `all` (1) or
+    `sample:N`. Raises SettingsError."""
+    if text in ("none", "summary", "all"):
+        return int(text == "all")
+    found = _SAMPLE.fullmatch(text)
+    if found is None:
+        raise SettingsError(
+            f"audit_passes {text!r} is not known: use none, summary, all or sample:N, such as sample:100"
+        )
+    return int(found[1])
+
+
+_SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 
 def parts(text: str) -> tuple[str, ...]:
@@ -900,6 +935,11 @@ def direct_fetcher(
     be private; otherwise only networks in `allow_private` may. `authorities` is a PEM file trusted
     instead of the system's authorities.
     """
+    import ssl
+
+    from robots_guard.fetch.destinations import Destinations
+    from robots_guard.fetch.http import HttpFetcher
+
     return HttpFetcher(
         settings.fetch_user_agent,
         tls=ssl.create_default_context(cafile=authorities) if authorities else None,
@@ -925,6 +965,11 @@ def open_guard(
     Raises SettingsError if the store cannot be opened or the audit log's directory cannot be
     written to.
     """
+    from robots_guard.audit.write.log import FileAuditLog
+    from robots_guard.guard.guard import Guard
+    from robots_guard.stores import open_store
+    from robots_guard.stores.memory import MemoryStore
+
     with contextlib.ExitStack() as opened:  # closes them if one cannot be opened
         store = open_store(settings.store)
         if store is not None:

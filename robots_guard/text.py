@@ -9,7 +9,6 @@ their code point.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -111,8 +110,10 @@ def did_you_mean(name: str, known: Sequence[str], shown: Callable[[str], str] = 
 
 
 def _similar(name: str, known: Sequence[str]) -> str | None:
+    from difflib import get_close_matches  # only a wrong name needs it
+
     words = set(name.split("_"))
-    near = difflib.get_close_matches(name, known, n=1)
+    near = get_close_matches(name, known, n=1)
     near += [each for each in known if words.issuperset(each.split("_"))]
     return next(iter(near), None)
 
@@ -123,7 +124,9 @@ def nearest(name: str, known: Sequence[str], shown: Callable[[str], str] = str) 
     similar = _similar(name, known)
     if similar:
         return f"did you mean {shown(similar)}?"
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=3, cutoff=0)
     return f"the nearest are {', '.join(map(shown, near))}"
 
 

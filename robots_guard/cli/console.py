@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 
 import click
 
+from robots_guard.cli.audit_log_options import existing_directory
 from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import (
     address,
     chosen,
-    existing_directory,
     invocation_from,
     naming_places,
     section_option,

@@ -3,7 +3,6 @@ for a typo, and the help lists settings in sections."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import click
@@ -57,11 +56,15 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments begin with. Raises UsageError if there is none."""
         names = self.list_commands(ctx)
-        nearest = difflib.get_close_matches(args[0], names, n=1)
-        if args[0] not in names and nearest:
+        if args[0] in names:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(args[0], names, n=1)
+        if nearest:
             ctx.fail(f"No such command {args[0]!r}: did you mean {nearest[0]}?")
         has_agent = any(option.name == "agent" for option in self.params)
-        if args[0] not in names and self.invoke_without_command and has_agent:
+        if self.invoke_without_command and has_agent:
             ctx.fail(
                 f"No such command {args[0]!r}: known are {', '.join(names)};"
                 " the crawler's name is given with --agent"

@@ -3,7 +3,6 @@ what the author meant."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,19 +14,18 @@ from urllib.parse import quote
 import click
 
 from robots_guard.audit.record import shown_url
-from robots_guard.cli.ask.answers import LARGEST, guard_of
+from robots_guard.cli.ask.answers import LARGEST
 from robots_guard.cli.ask.header_file import read_header_file
 from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import fetch_options, settings_from
 from robots_guard.cli.terminal import print_lines, safe, write_json, write_line
-from robots_guard.core.policy import Policy
 from robots_guard.errors import MalformedURL, NotGoverned, RobotsGuardError
 from robots_guard.lint.finding import Effect, Finding, Severity
 from robots_guard.lint.linter import lint as findings_of
 from robots_guard.lint.response import RobotsOfPage, lint_response, lint_tdmrep
 from robots_guard.lint.sarif import LintedFileFindings, sarif
 from robots_guard.lint.workflow import command
-from robots_guard.origin import Origin, split_url
+from robots_guard.origin import split_url
 from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
 from robots_guard.text import counted, line_numbers
@@ -201,7 +199,11 @@ def _fetch(url: str, settings: Settings) -> Subject:
         origin, _ = split_url(url)
     except (NotGoverned, MalformedURL) as error:
         raise NothingToLint(f"{error}: give a file, or a URL such as https://example.com") from None
-    policy = asyncio.run(_policy(origin, settings))
+    from robots_guard.cli.ask.guard_answers import fetched_policy
+
+    policy = fetched_policy(
+        origin, settings
+    )  # even if a fresh one is stored: lint reports on the file as it is now
     document, trouble = policy.document, policy.trouble
     if trouble is not None:
         raise NothingToLint(
@@ -217,12 +219,6 @@ def _fetch(url: str, settings: Settings) -> Subject:
     return Subject(
         shown, quote(shown, safe=":/?#[]@!$&'()*+,;=%-._~"), document.body, document.truncated
     )
-
-
-async def _policy(origin: Origin, settings: Settings) -> Policy:
-    """Fetch the origin's policy even if a fresh one is stored: lint reports on the file as it is now."""
-    with guard_of(settings) as guard:
-        return await guard.policy(origin, renew=True)
 
 
 # -- the output formats -------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from robots_guard import __version__
+from robots_guard.cli.config_option import config_option
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import config_option
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 from robots_guard.text import printable
 
@@ -142,7 +143,7 @@ def _dashed(name: str) -> str:
         "max_content_width": 100,
     },
 )
-@click.version_option(package_name="robots_guard", prog_name=NAME, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 @config_option
 def commands() -> None:
     """Make crawlers obey robots.txt, and prove it afterwards."""

@@ -7,22 +7,17 @@ an option comes from the configuration: the files and the environment
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from robots_guard.audit.read.reader import Period, Unreadable, moment_meant, period_meant
-from robots_guard.audit.segments import NoDirectory
-from robots_guard.audit.write.log import KEY, KEY_BYTES
+from robots_guard.cli.config_option import config_named, config_option
 from robots_guard.cli.group import SettingOption
-from robots_guard.cli.terminal import safe
 from robots_guard.configuration import (
     Configuration,
     own_options,
@@ -35,14 +30,12 @@ from robots_guard.configuration.elsewhere import invocation_of
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import Invocation
 from robots_guard.settings import (
-    CLOCKS,
     NAMES,
     PROXY_NAMES,
     SETTINGS,
     ProxySettings,
     Setting,
     Settings,
-    default_audit_log,
     default_store,
 )
 from robots_guard.text import restored
@@ -50,27 +43,7 @@ from robots_guard.text import restored
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=msgspec.Struct)
 
-_CONFIG = "robots_guard.config"  # in click's `meta`, which a command shares with its group
-_CONFIGURATIONS = "robots_guard.configurations"
-
-
-def _note_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001  click's signature
-    if value is not None:
-        ctx.meta[_CONFIG] = value
-
-
-def config_option(command: F) -> F:
-    """Add the option for the configuration file; once, however many settings a command has."""
-    added = getattr(command, "__click_params__", [])
-    if any(each.name == "config" for each in added):
-        return command
-    return click.option(
-        "--config",
-        metavar="FILE",
-        expose_value=False,
-        callback=_note_config,
-        help="Read this configuration file, and no other; an empty name: none.",
-    )(command)
+_CONFIGURATIONS = "robots_guard.configurations"  # in click's `meta`
 
 
 def settings_options(command: F) -> F:
@@ -220,7 +193,7 @@ def configuration(component: str = "cli") -> Configuration:
     meta = context.meta if context else {}
     read = meta.setdefault(_CONFIGURATIONS, {})
     if component not in read:
-        read[component] = read_configuration(component, config=meta.get(_CONFIG))
+        read[component] = read_configuration(component, config=config_named())
     found: Configuration = read[component]
     return found
 
@@ -254,13 +227,6 @@ def chosen(name: str, value: Any, component: str = "cli") -> Any:
 def store_of(store: str | None) -> str:
     """Return the URL of the store: an option's, the configured or the default one."""
     return chosen("store", store) or default_store()
-
-
-def config_named() -> str | None:
-    """Return the configuration file that `--config` names; None without that option."""
-    context = click.get_current_context(silent=True)
-    named: str | None = context.meta.get(_CONFIG) if context else None
-    return named
 
 
 def invocation_from(component: str = "cli", **places: str | None) -> Invocation:
@@ -301,87 +267,6 @@ def _text(name: str, value: Any) -> Any:
     if SETTINGS[name].extra.get("is_sent") and isinstance(value, str):
         return restored(value)
     return value
-
-
-# -- the audit log ----------------------------------------------------------------------------------
-
-
-def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Convert a time to the form of records."""
-    try:
-        found = value and moment_meant(value, CLOCKS.now())
-    except SettingsError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-    since = ctx.params.get("since")
-    if isinstance(since, Period):
-        _check_period(since, found)
-    return found
-
-
-def _period(ctx: click.Context, param: click.Parameter, value: str | None) -> Period | None:
-    """Convert a time, or a named period such as "last night", to moments in the form of records."""
-    try:
-        found = None if value is None else period_meant(value, CLOCKS.now())
-    except SettingsError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-    _check_period(found, ctx.params.get("until"))
-    return found
-
-
-def _check_period(since: Period | None, until: str | None) -> None:
-    """Raise UsageError if a period ends before it begins. The callback of the option that is
-    processed last calls this with both."""
-    if since and until and until <= since.begins:
-        raise click.UsageError(
-            f"--until {until} is not after --since {since.begins}: exchange them, or leave one out"
-        )
-
-
-def period_options(command: F) -> F:
-    """Add the options for a period. The value of `since` is a Period."""
-    until = click.option(
-        "--until", callback=_moment, metavar="TIME", help="Only records before this time."
-    )
-    since = click.option(
-        "--since",
-        callback=_period,
-        metavar="TIME",
-        help="Only records from this time on: 2h, 7d, 2026-11-20T08:00 (UTC), or of this period:"
-        ' "last night", yesterday, today, "this morning" (local time).',
-    )
-    return since(until(command))
-
-
-def directory_of(audit_log: str | None) -> Path:
-    """Return the audit log's directory: an option's, the configured or the default one."""
-    return Path(chosen("audit_log", audit_log) or default_audit_log()).expanduser()
-
-
-def existing_directory(audit_log: str | None) -> Path:
-    """Return the audit log's directory. Raises NoDirectory, a SettingsError, if it is not there."""
-    directory = directory_of(audit_log)
-    if not os.path.lexists(directory):
-        raise NoDirectory(
-            f"there is no audit log in {str(directory)!r}: name the directory that the integrations"
-            " write to with --audit-log"
-        )
-    return directory
-
-
-def key_in(directory: Path) -> str:
-    """Return the key with which the audit log hashes values, in hexadecimal; empty if there is
-    none."""
-    try:
-        return (directory / KEY).read_bytes()[:KEY_BYTES].hex()
-    except OSError:
-        return ""
-
-
-def report_unreadable(trouble: Unreadable) -> int:
-    """Report on standard error what could not be read. Returns exit status 0."""
-    if trouble:
-        click.echo(f"robots-guard: {safe(str(trouble))}", err=True)
-    return 0
 
 
 LARGEST_PORT = 65_535

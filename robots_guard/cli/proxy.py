@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from robots_guard.cli.config_option import config_option
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import (
     address,
-    config_option,
     invocation_from,
     naming_places,
     proxy_options,

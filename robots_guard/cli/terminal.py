@@ -13,10 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from robots_guard.audit.record import printable as printable_json
 from robots_guard.cli.table import (
@@ -31,6 +28,10 @@ from robots_guard.cli.table import (
 )
 from robots_guard.settings import CLOCKS
 from robots_guard.text import printable
+
+if TYPE_CHECKING:  # rich takes long to import, and most output is plain text
+    from rich.console import Console
+    from rich.text import Text
 
 _progress_bars: list[Any] = []  # those on standard error now
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
@@ -47,6 +48,8 @@ def safe(text: str) -> str:
 
 def styled(text: str, style: str = "") -> Text:
     """Return untrusted text for rich to print literally, in a style or in the colour of an action."""
+    from rich.text import Text
+
     return Text(safe(text), style=STYLES.get(style, style))
 
 
@@ -121,6 +124,8 @@ class Rows:
     def _print_lines(
         self, out: Console, lines: Iterable[Painted], row: Sequence[str], style: str = ""
     ) -> None:
+        from rich.text import Text
+
         for line in lines:
             parts = [(text, style or self._style(index, row)) for text, index in line]
             out.print(Text.assemble(*parts), soft_wrap=True)
@@ -135,6 +140,8 @@ class Rows:
 def console_of() -> Console:
     """Return a console for standard output, which interprets no text. It has neither colours nor
     bold text if NO_COLOR is set, or if the terminal is dumb."""
+    from rich.console import Console
+
     out = Console(markup=False, highlight=False, emoji=False)
     if out.no_color or out.is_dumb_terminal:
         return Console(markup=False, highlight=False, emoji=False, color_system=None)
@@ -183,7 +190,8 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
 def progress(what: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
     """Show a progress bar on standard error if it is a terminal. Yields a function that takes how
     much is done, in percent if there is no `total`."""
-    from rich.progress import MofNCompleteColumn, Progress  # takes long to import
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress
 
     columns = Progress.get_default_columns()
     if total:

@@ -11,8 +11,6 @@ from pathlib import Path
 from robots_guard.core.codec import EMPTY
 from robots_guard.errors import MissingExtra, SettingsError, StoreError
 from robots_guard.ports import SharedStore
-from robots_guard.stores.database import ReadOnlyDatabase
-from robots_guard.stores.sqlite import SqliteStore
 
 FORMS = (
     "memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host:port/db,"
@@ -35,6 +33,8 @@ def open_store(url: str) -> SharedStore | None:
         return _on_servers(url, read_only=False, must_accept=True)
     path = _path(url)
     if path:
+        from robots_guard.stores.sqlite import SqliteStore
+
         return SqliteStore(path)
     return None
 
@@ -50,6 +50,9 @@ def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
         return _on_servers(url, read_only=True, must_accept=insist)
     path = _path(url)
     if path:
+        from robots_guard.stores.database import ReadOnlyDatabase
+        from robots_guard.stores.sqlite import SqliteStore
+
         return SqliteStore(path, ReadOnlyDatabase(path, must_exist=insist))
     return None
 

@@ -415,7 +415,8 @@ def test_a_named_period_is_said_in_utc(here, audit_log, monkeypatch):
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     monkeypatch.setattr(
-        "robots_guard.cli.options.CLOCKS", Clocks(now=lambda: AT + 3600, monotonic=time.monotonic)
+        "robots_guard.cli.audit_log_options.CLOCKS",
+        Clocks(now=lambda: AT + 3600, monotonic=time.monotonic),
     )
     try:
         found = here("audit", "query", "--json", "--since", "last night")

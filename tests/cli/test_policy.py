@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from cli.command import COMMAND
 
-from robots_guard.cli.policy.commands import AT_ONCE
+from robots_guard.cli.policy.refresh import AT_ONCE
 from robots_guard.core.policy import Reservations
 from robots_guard.origin import origin_of
 from robots_guard.stores.sqlite import SqliteStore

@@ -12,7 +12,6 @@ import errno
 import itertools
 import math
 import os
-import re
 import secrets
 import threading
 import weakref
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 KEY = ".key"
 KEY_BYTES = 32
 LATEST = 10.0  # seconds between the end of a run and its record in an idle process, at most
-_SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 #: Makes the record of a run, given the time and the fields common to all records.
 RunRecord = Callable[[Run[Any], float, Head], Entry]
@@ -423,19 +421,6 @@ def is_always_recorded(decision: Decision) -> bool:
         or verdict.reason is Reason.BYPASSED
         or decision.question.deferral is not None  # it closes a recorded deferral
     )
-
-
-def passes_of(text: str) -> int:
-    """The n for which every n-th PASS is recorded, from `none`, `summary` (0), `all` (1) or
-    `sample:N`. Raises SettingsError."""
-    if text in ("none", "summary", "all"):
-        return int(text == "all")
-    found = _SAMPLE.fullmatch(text)
-    if found is None:
-        raise SettingsError(
-            f"audit_passes {text!r} is not known: use none, summary, all or sample:N, such as sample:100"
-        )
-    return int(found[1])
 
 
 def _with_key(privacy: Privacy, directory: Path, files: Files) -> Privacy:

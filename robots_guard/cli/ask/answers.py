@@ -1,13 +1,13 @@
 """Answers to whether a URL may be requested.
 
-An answer comes from the guard (with store, network and audit log, as in an integration), from a given policy, or from
-the text of a robots.txt. All three use the state machine of core/check.py.
+An answer comes from the guard (guard_answers.py), from a given policy, or from the text of a robots.txt. All three
+use the state machine of core/check.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 import click
@@ -21,11 +21,8 @@ from robots_guard.core.component import Component
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import MalformedURL
-from robots_guard.guard.guard import Guard
-from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import Origin, objection, wire_text
 from robots_guard.rep.ruleset import Ruleset
-from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 FILE = "file"  # the source of a verdict that is based on a given text
 COMPILED = 16  # compiled rulesets that a judge caches
@@ -42,28 +39,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
 
 
-async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
-    """Return the guard's answer. The guard may fetch a robots.txt, and records its decision.
-
-    A URL without an origin needs no guard: its answer has no decision, and nothing is recorded.
-    """
-    read = check.read_url(url)
-    if isinstance(read, Verdict):
-        return _without_origin(url, read)
-    origin, target = read
-    question = Question(origin=origin, target=target, agent=agent)
-    decision = guard.peek(question) or await guard.check(question)
-    return _answer(decision)
-
-
-def _answer(decision: Decision) -> Answer:
+def answer_of(decision: Decision) -> Answer:
+    """Return the answer that a decision is."""
     question = decision.question
     return Answer(
         url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision
     )
 
 
-def _without_origin(url: str, verdict: Verdict) -> Answer:
+def answer_without_origin(url: str, verdict: Verdict) -> Answer:
     """Return the answer for a URL without an origin; the URL is shown as the bytes that were given."""
     with contextlib.suppress(MalformedURL):
         url = wire_text(url)
@@ -81,7 +65,7 @@ class Judge:
         """Return the answer as if this were the robots.txt of the URL's origin, fetched just now."""
         read = check.read_url(url)
         if isinstance(read, Verdict):
-            return _without_origin(url, read)
+            return answer_without_origin(url, read)
         origin, target = read
         question = Question(origin=origin, target=target, agent=agent)
         policy = policy_of_text(origin, body, now)
@@ -96,7 +80,7 @@ class Judge:
             matching=self.terms.matching.name,
             source=FILE,
         )
-        return _answer(decision)
+        return answer_of(decision)
 
     def judge_offline(
         self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False
@@ -160,14 +144,3 @@ def absolute(urls: Iterable[str]) -> None:
         sentence = objection(url)
         if sentence is not None:
             raise click.UsageError(sentence)
-
-
-@contextlib.contextmanager
-def guard_of(settings: Settings) -> Iterator[Guard]:
-    """Open a guard for a command, and close it afterwards."""
-    fetcher = direct_fetcher(settings, trusts_caller=True)
-    guard = open_guard(settings, component=Component.CLI, runtime=AsyncioRuntime(), fetcher=fetcher)
-    try:
-        yield guard
-    finally:
-        guard.close()

@@ -25,7 +25,8 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from robots_guard.cli.ask.answers import Judge, guard_of, policy_of_text
+from robots_guard.cli.ask.answers import Judge, policy_of_text
+from robots_guard.cli.ask.guard_answers import guard_of
 from robots_guard.cli.ask.page_question import (
     PageQuestion,
     answer_page_question,

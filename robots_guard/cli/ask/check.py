@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
 
 import click
@@ -16,8 +14,6 @@ from robots_guard.cli.ask.answers import (
     Answer,
     Judge,
     absolute,
-    ask_guard,
-    guard_of,
     record_of_answer,
 )
 from robots_guard.cli.group import SectionedCommand
@@ -25,10 +21,8 @@ from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
-from robots_guard.guard.guard import Guard
 from robots_guard.settings import CLOCKS, Settings
 
-AT_ONCE = 32  # URLs judged concurrently
 COLUMNS = (
     TableColumn("action", kind="action"),
     TableColumn("reason"),
@@ -79,28 +73,11 @@ def check(
     settings = settings_from(values)
     if robots is not None:
         return _check_by_file(robots.read(LARGEST), urls, settings, as_json=as_json)
-    return asyncio.run(_check(urls, settings, as_json=as_json))
+    from robots_guard.cli.ask.guard_answers import answer_each
 
-
-async def _check(urls: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
     report = Report(as_json=as_json)
-    with guard_of(settings) as guard:
-        async for answer in _answers(guard, urls, settings.agent):
-            report.add(answer)
+    answer_each(urls, settings, report.add)
     return report.end()
-
-
-async def _answers(guard: Guard, urls: tuple[str, ...], agent: str) -> AsyncIterator[Answer]:
-    """Yield the answers in the order of the URLs; a bounded number are worked on concurrently."""
-    semaphore = asyncio.Semaphore(AT_ONCE)
-
-    async def ask(url: str) -> Answer:
-        async with semaphore:
-            return await ask_guard(guard, url, agent)
-
-    tasks = [asyncio.ensure_future(ask(url)) for url in urls]
-    for task in tasks:
-        yield await task
 
 
 def _check_by_file(body: bytes, urls: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:

@@ -7,7 +7,6 @@ states of the use of the page (`page_explanation`). It never takes a turn, becau
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -29,8 +28,6 @@ from robots_guard.cli.ask.answers import (
     Answer,
     Judge,
     absolute,
-    ask_guard,
-    guard_of,
     record_of_answer,
 )
 from robots_guard.cli.ask.header_file import read_header_file
@@ -46,7 +43,7 @@ from robots_guard.core.reasons import Reason, meaning_of
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Terms, Verdict, policy_statements
 from robots_guard.rep.signals.statement import Statement
-from robots_guard.settings import CLOCKS, Settings
+from robots_guard.settings import CLOCKS
 from robots_guard.text import line_numbers
 
 OTHERS = 10  # further matching rules shown
@@ -90,7 +87,9 @@ def explain(
         file = robots.name
         answer = Judge(terms).by_text(robots.read(LARGEST), url, settings.agent, CLOCKS.now())
     else:
-        answer = asyncio.run(_ask(url, settings))
+        from robots_guard.cli.ask import guard_answers
+
+        answer = guard_answers.answer(url, settings)
     it = explained(answer, terms, settings.agent, file)
     judged = _judged_response(it, headers, html)
     if as_json:
@@ -123,11 +122,6 @@ def _judged_response(
         stated = policy_statements(question.target, it.why.policy, rules)
     given = GivenPage(it.answer.url, stated, head, body)
     return judge_page(given, it.answer.verdict, it.agent, terms, CLOCKS.now())
-
-
-async def _ask(url: str, settings: Settings) -> Answer:
-    with guard_of(settings) as guard:
-        return await ask_guard(guard, url, settings.agent)
 
 
 class ExplainedAnswer(NamedTuple):

@@ -22,16 +22,13 @@ from robots_guard.audit.read.why import why as answer_to
 from robots_guard.audit.record import Record, SignalsRecord, moment
 from robots_guard.audit.segments import segments
 from robots_guard.audit.show.sentence import sentence_of, time_of
-from robots_guard.cli.options import (
-    audit_log_option,
+from robots_guard.cli.audit_log_options import (
     existing_directory,
-    invocation_from,
     key_in,
     period_options,
     report_unreadable,
-    store_of,
-    store_option,
 )
+from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Verdict

@@ -26,7 +26,8 @@ from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.read.writer_check import WriterFinding
 from robots_guard.audit.record import moment
 from robots_guard.audit.segments import PART, put_if_new
-from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.errors import SettingsError
 from robots_guard.settings import CLOCKS

@@ -27,14 +27,8 @@ from robots_guard.audit.read.search import Search, find_decision
 from robots_guard.audit.record import Record, SignalsRecord, Start
 from robots_guard.audit.signing import InvalidKey, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
-from robots_guard.cli.options import (
-    audit_log_option,
-    existing_directory,
-    invocation_from,
-    report_unreadable,
-    store_of,
-    store_option,
-)
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, write_encoded
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef, Verdict

@@ -29,8 +29,9 @@ from robots_guard.cli.audit.records import (
 )
 from robots_guard.cli.audit.reports import export, report
 from robots_guard.cli.audit.verify import verify
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import progress
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.record import json_schema
 from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import progress, safe, write_line
 from robots_guard.settings import CLOCKS
 

@@ -17,13 +17,9 @@ from robots_guard.audit.segments import is_kept, names_in
 from robots_guard.audit.write.hold_changes import add_hold, release_hold
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import WriterOptions
+from robots_guard.cli.audit_log_options import existing_directory
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import (
-    audit_log_option,
-    chain_options,
-    existing_directory,
-    settings_from,
-)
+from robots_guard.cli.options import audit_log_option, chain_options, settings_from
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.component import Component

@@ -11,8 +11,9 @@ from robots_guard.audit.key_files import create_key, read_public_keys
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.signing import fingerprint
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
 from robots_guard.cli.group import CommandGroup
-from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import Rows, progress, safe, write_line
 
 

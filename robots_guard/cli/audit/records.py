@@ -23,7 +23,7 @@ from robots_guard.audit.record import (
 )
 from robots_guard.audit.segments import segments
 from robots_guard.audit.show.spreadsheet import csv_line
-from robots_guard.cli.options import key_in, period_options
+from robots_guard.cli.audit_log_options import key_in, period_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason

@@ -18,13 +18,8 @@ from robots_guard.audit.record import Record, moment
 from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.cli.audit.bundles import find_recorded, stored_document
 from robots_guard.cli.audit.records import filter_of, filters, note_if_empty
-from robots_guard.cli.options import (
-    audit_log_option,
-    existing_directory,
-    invocation_from,
-    report_unreadable,
-    store_option,
-)
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option, invocation_from, store_option
 from robots_guard.cli.terminal import progress
 from robots_guard.errors import SettingsError
 from robots_guard.settings import CLOCKS

@@ -18,7 +18,8 @@ from robots_guard.audit.read.verify import AnchorFinding, LogFinding, verify_log
 from robots_guard.audit.read.warc_check import WarcFinding
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
-from robots_guard.cli.options import audit_log_option, existing_directory, report_unreadable
+from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
 from robots_guard.errors import SettingsError

@@ -6,10 +6,9 @@ bar on standard error if it is a terminal.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,12 +22,11 @@ import msgspec
 from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_data
-from robots_guard.cli.ask.answers import guard_of
+from robots_guard.cli.audit_log_options import directory_of
 from robots_guard.cli.group import CommandGroup, SectionedCommand
 from robots_guard.cli.options import (
     audit_log_option,
     chosen,
-    directory_of,
     invocation_from,
     settings_from,
     settings_options,
@@ -41,7 +39,6 @@ from robots_guard.cli.terminal import Rows, print_lines, progress, safe, write_e
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
-from robots_guard.guard.guard import Guard
 from robots_guard.invocation import EVIDENCE
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import PolicyStore, SharedStore
@@ -50,8 +47,6 @@ from robots_guard.rep.lines import clean
 from robots_guard.settings import CLOCKS, default_audit_log
 from robots_guard.stores import look_at, open_existing, open_store
 
-AT_ONCE = 64  # origins fetched concurrently
-WINDOW = 16 * AT_ONCE  # policies that wait for one before them in the list
 SHOWN_FAULTS = 10  # unusable lines that are reported one by one
 MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
@@ -222,15 +217,16 @@ def refresh(
     faults = Faults()
     origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
     report = RefreshReport(viewer(settings.dialect), as_json=as_json)
-    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as on_progress:
+    with progress("robots.txt", len(origins)) as on_progress:
+        from robots_guard.cli.policy.refresh import fetch_policies
 
         def on_policy(found: Policy) -> None:
             report.add(found)
             on_progress(report.count)
 
-        asyncio.run(fetch_all(guard, origins, on_policy, renew=not missing))
+        failures = fetch_policies(settings, origins, on_policy, renew=not missing)
     report.end()
-    store_failed = _report_store_failures(guard)
+    store_failed = _report_store_failures(failures)
     if faults.report_rest() or store_failed:
         return UNREADABLE
     if report.any_unreachable:
@@ -238,9 +234,8 @@ def refresh(
     return 0
 
 
-def _report_store_failures(guard: Guard) -> bool:
+def _report_store_failures(failures: int) -> bool:
     """Report whether calls of the store have failed: the policies fetched may then not be stored."""
-    failures = guard.counts["store/error"]
     if failures:
         click.echo(
             f"robots-guard: {failures} calls of the store failed: not all policies were stored;"
@@ -248,28 +243,6 @@ def _report_store_failures(guard: Guard) -> bool:
             err=True,
         )
     return failures > 0
-
-
-async def fetch_all(
-    guard: Guard, origins: Iterable[Origin], on_policy: Callable[[Policy], None], *, renew: bool
-) -> None:
-    """Get the origins' policies, `AT_ONCE` concurrently; pass them to `on_policy` in the origins' order.
-
-    A slow origin delays the output of those behind it, but not their fetches until `WINDOW` wait.
-    """
-    semaphore = asyncio.Semaphore(AT_ONCE)
-    window: deque[asyncio.Task[Policy]] = deque()
-
-    async def fetch(origin: Origin) -> Policy:
-        async with semaphore:
-            return await guard.policy(origin, renew=renew)
-
-    for origin in origins:
-        window.append(asyncio.ensure_future(fetch(origin)))
-        if len(window) == WINDOW:
-            on_policy(await window.popleft())
-    while window:
-        on_policy(await window.popleft())
 
 
 @policy.command()

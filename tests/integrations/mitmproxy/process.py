@@ -48,8 +48,12 @@ _FORKS = Preloaded(
     ["-W", "ignore::DeprecationWarning"],  # mitmproxy's own, of pyparsing and ldap3; only on import
     [
         "mitmproxy.tools.dump",
+        "robots_guard.audit.write.log",
         "robots_guard.cli",
+        "robots_guard.fetch.http",
         "robots_guard.mitmproxy",
+        "robots_guard.stores.memory",
+        "robots_guard.stores.sqlite",
         "robots_guard.mitmproxy.command.launcher",
     ],
 )

@@ -57,7 +57,11 @@ if SCRAPY < (2, 15):  # which cannot run without a reactor
 _FORKS = Preloaded(
     ["-W", "default::DeprecationWarning"],
     [
+        "robots_guard.audit.write.log",
+        "robots_guard.fetch.http",
         "robots_guard.scrapy.middleware",
+        "robots_guard.stores.memory",
+        "robots_guard.stores.sqlite",
         "scrapy.crawler",
         "scrapy.core.downloader.handlers.ftp",
         "scrapy.downloadermiddlewares.cookies",
