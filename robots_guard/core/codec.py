@@ -106,6 +106,13 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
     return None
 
 
+def body_digest(policy: Policy) -> str:
+    """Return the SHA-256 of a policy's body, in hex; `EMPTY` if the policy has no document."""
+    if policy.document:
+        return policy.document.sha256
+    return EMPTY
+
+
 def with_body(policy: Policy, packed: bytes | None) -> Policy | None:
     """Add the document's body to a decoded policy. Returns None if the bytes are not that body."""
     document = policy.document

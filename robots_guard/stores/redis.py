@@ -129,7 +129,7 @@ class RedisStore:
             return None
         policy = self._verify(value, origin)
         complete = codec.with_body(policy, None) or codec.with_body(
-            policy, self._packed(_digest(policy))
+            policy, self._packed(codec.body_digest(policy))
         )
         if complete is None:
             raise DamagedValue(f"the document stored for {origin} is missing or damaged")
@@ -143,7 +143,10 @@ class RedisStore:
         since other origins may share it and it may be on another node.
         """
         if policy.document:
-            key, body = self._document_key(_digest(policy)), codec.pack(policy.document.body)
+            key, body = (
+                self._document_key(codec.body_digest(policy)),
+                codec.pack(policy.document.body),
+            )
             self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
         value = self._add_mac(codec.encode(policy), policy.origin)
         self._run(
@@ -390,12 +393,6 @@ def _micro(seconds: float) -> int:
 
 
 _LATEST = _micro(LONGEST_PAUSE + MAX_FUTURE)
-
-
-def _digest(policy: Policy) -> str:
-    if policy.document:
-        return policy.document.sha256
-    return codec.EMPTY
 
 
 def _literal(prefix: str) -> str:

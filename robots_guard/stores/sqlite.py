@@ -10,6 +10,7 @@ miss.
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -109,14 +110,19 @@ class SqliteStore:
         """Return the stored policy, fresh or not, or None."""
         with self._database.reading() as connection:
             row = connection.execute(_GET, (codec.MAX_VALUE, str(origin))).fetchone()
-        if row is None:
-            return None
-        policy = codec.decode(row[0], origin)
-        if policy is None:
-            raise DamagedValue(
-                f"the value stored for {origin} is damaged, or belongs to another origin"
-            )
-        return self._fill(policy)
+            if row is None:
+                return None
+            policy = codec.decode(row[0], origin)
+            if policy is None:
+                raise DamagedValue(
+                    f"the value stored for {origin} is damaged, or belongs to another origin"
+                )
+            packed = _packed(connection, codec.body_digest(policy))
+        complete = codec.with_body(policy, packed)
+        if complete is None:
+            self._delete_document(codec.body_digest(policy))
+            raise DamagedValue(f"the document stored for {origin} is missing or damaged")
+        return complete
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy and its document, unless the stored policy is newer
@@ -226,7 +232,8 @@ class SqliteStore:
 
     def document(self, sha256: str) -> bytes | None:
         """Return the body with that digest, or None."""
-        packed = self._packed(sha256)
+        with self._database.reading() as connection:
+            packed = _packed(connection, sha256)
         if packed is None:
             return None
         return codec.unpack(packed, sha256)
@@ -258,31 +265,13 @@ class SqliteStore:
             return None
         return {"sha256": sha256, "now": now, "body": codec.pack(document.body)}
 
-    def _packed(self, sha256: str) -> bytes | None:
-        with self._database.reading() as connection:
-            row = connection.execute(_BODY, (bytes.fromhex(sha256), codec.MAX_VALUE)).fetchone()
-        if row is None:
-            return None
-        packed: bytes = row[0]
-        return packed
-
-    def _fill(self, policy: Policy) -> Policy:
-        """Return the policy with its body.
-
-        A damaged body is deleted, so that the next put stores it again.
-        """
-        sha256 = policy.document.sha256 if policy.document else codec.EMPTY
-        complete = codec.with_body(policy, None) or codec.with_body(policy, self._packed(sha256))
-        if complete is None:
-            with (
-                contextlib.suppress(StoreError),
-                self._database.writing(reports_reset=False) as connection,
-            ):
-                connection.execute(
-                    "DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),)
-                )
-            raise DamagedValue(f"the document stored for {policy.origin} is missing or damaged")
-        return complete
+    def _delete_document(self, sha256: str) -> None:
+        """Delete a damaged body, so that the next put stores it again."""
+        with (
+            contextlib.suppress(StoreError),
+            self._database.writing(reports_reset=False) as connection,
+        ):
+            connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
 
     def _touch(self, now: float, digests: Iterable[str]) -> None:
         rows = ((now, bytes.fromhex(sha256)) for sha256 in digests)
@@ -321,6 +310,17 @@ class SqliteStore:
                 return
             yield keys
             last = keys[-1][0]
+
+
+def _packed(connection: sqlite3.Connection, sha256: str) -> bytes | None:
+    """Return the packed body with a digest, or None. The empty body is not stored."""
+    if sha256 == codec.EMPTY:
+        return None
+    row = connection.execute(_BODY, (bytes.fromhex(sha256), codec.MAX_VALUE)).fetchone()
+    if row is None:
+        return None
+    packed: bytes = row[0]
+    return packed
 
 
 def _of(origin: Origin) -> dict[str, str | int]:
