@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,19 +31,26 @@ class _Submitted(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
-    def run(self) -> None:
+    def run(self) -> Callable[[], None]:
+        """Make the call; return a function that delivers its outcome."""
         if not self.future.set_running_or_notify_cancel():
-            return
+            return _deliver_nothing
         try:
             result = self.function(*self.args)
         except BaseException as error:  # noqa: BLE001  raised in the caller
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
+            return partial(self.future.set_exception, error)
+        return partial(self.future.set_result, result)
+
+    def run_and_deliver(self) -> None:
+        self.run()()
 
     def refuse(self, why: str) -> None:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(NoThread(why))
+
+
+def _deliver_nothing() -> None:
+    """Do nothing: the call was cancelled."""
 
 
 class Threads:
@@ -106,10 +114,11 @@ class Threads:
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
-            call.run()
+            deliver = call.run()
             with self._lock:
                 self._pending -= 1
-            del call  # an idle thread must not keep objects alive
+            deliver()  # last, so that the caller does not compete with this thread
+            del call, deliver  # an idle thread must not keep objects alive
 
 
 _all: weakref.WeakSet[Threads] = weakref.WeakSet()
@@ -143,9 +152,9 @@ def run_within(seconds: float, function: Callable[[], None]) -> bool:
     done: Future[None] = Future()
     call = _Submitted(done, function, ())
     try:
-        start(call.run, name="robots_guard closing").join(seconds)
+        start(call.run_and_deliver, name="robots_guard closing").join(seconds)
     except NoThread:
-        call.run()
+        call.run_and_deliver()
     if not done.done():
         return False
     done.result()
