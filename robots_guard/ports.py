@@ -9,6 +9,7 @@ Twisted reactor and inside mitmproxy.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -78,8 +79,17 @@ class Runtime(Protocol):
         """Sleep while other tasks run."""
         ...
 
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Call a blocking function in a thread of the guard's own pool. Raises NoThread if there is
+        none."""
+        ...
+
+    async def result(self, work: Future[T]) -> T:
+        """Wait for a submitted call; return its result or raise its exception."""
+        ...
+
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a blocking function in a thread of the guard's own pool."""
+        """Submit a call and wait for it."""
         ...
 
     def close(self) -> None:

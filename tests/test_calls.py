@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.threads import System
 from support.waiting import until
 
@@ -59,6 +62,7 @@ def counters():
 @pytest.fixture
 def calls(counters, monkeypatch):
     monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
+    monkeypatch.setattr(calls_module, "BRIEF", 0.0)  # else most calls end before a task runs
     runtime = AsyncioRuntime()
     yield Calls(
         "the disk",
@@ -388,3 +392,104 @@ def test_call_prevented_by_the_end_of_a_loop_frees_its_slot(calls, disk):
 
     assert asyncio.run(calls.make(disk.read, within=1)) == "page"
     assert calls._pending == []
+
+
+# -- brief calls: the event loop waits for them itself ---------------------------------------------
+
+
+def other_task():
+    """Return a list to which a task adds an item when the loop runs other tasks."""
+    ran = []
+    asyncio.get_running_loop().call_soon(ran.append, "ran")
+    return ran
+
+
+async def test_a_brief_call_returns_before_any_other_task_runs(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+    ran = other_task()
+    assert await calls.make(disk.read) == "page"
+    with pytest.raises(StoreError, match="disk I/O error"):
+        await calls.make(disk.fail)
+    assert ran == []
+    assert calls._pending == []
+    assert calls._room._free == STORE_WIDTH
+
+
+async def test_a_call_that_hangs_blocks_the_loop_briefly_and_only_once(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BRIEF", 0.02)
+    monkeypatch.setattr(calls_module, "BRIEF_PAUSE", 60.0)
+    blocked = []  # seconds, of each time that the loop waits for a thread
+    submit = calls._runtime.submit
+
+    def watched(*call):
+        work = submit(*call)
+        wait = work.exception
+
+        def exception(seconds=None):
+            if seconds is not None:
+                blocked.append(seconds)
+            return wait(seconds)
+
+        work.exception = exception
+        return work
+
+    monkeypatch.setattr(calls._runtime, "submit", watched)
+    disk.answers.clear()
+    hanging = [asyncio.ensure_future(calls.make(disk.read)) for _ in range(STORE_WIDTH)]
+    await asyncio.sleep(0)
+    disk.answers.set()
+    assert await asyncio.gather(*hanging) == ["page"] * STORE_WIDTH
+    assert await calls.make(disk.read) == "page"
+    assert blocked == [0.02]
+
+
+async def test_the_loop_is_blocked_again_when_the_pause_is_over(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BRIEF_PAUSE", 0.05)
+    assert await calls.make(disk.read) == "page"  # longer than BRIEF, which is 0
+    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+    await asyncio.sleep(0.06)
+    ran = other_task()
+    assert await calls.make(disk.read) == "page"
+    assert ran == []
+
+
+async def test_a_caller_without_time_does_not_block_the_loop(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+    disk.answers.clear()
+    with pytest.raises(OutOfTime, match="within"):
+        await calls.make(disk.read, within=0.05)
+
+
+class Outcome(Exception):
+    """An exception of a function that is called."""
+
+
+ERRORS = (Outcome("x"), StoreError("y"), TimeoutError("z"), OSError(5, "I/O"), NoThread("none"))
+
+
+@given(st.lists(st.sampled_from([None, *ERRORS]), max_size=8), st.booleans())
+def test_brief_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
+    """Blocking the loop changes no result, no exception, and no slot."""
+
+    def function(end):
+        if end is not None:
+            raise end
+        return "result"
+
+    async def run(brief):
+        undone = []
+        runtime = AsyncioRuntime()
+        calls = Calls("the disk", 2, kind="k", runtime=runtime, clocks=CLOCKS,
+                      counters=Counters(CLOCKS))  # fmt: skip
+        calls._may_block_from = -math.inf if brief else math.inf
+        undo = undone.append if is_undone else None
+        outcomes = await asyncio.gather(
+            *(calls.make(function, end, undo=undo) for end in ends), return_exceptions=True
+        )
+        await until(lambda: not calls._pending)
+        runtime.close()
+        return [(type(each), str(each)) for each in outcomes], undone, calls._room._free
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls_module, "BRIEF", 60.0)
+        assert asyncio.run(run(True)) == asyncio.run(run(False))

@@ -6,6 +6,11 @@ hangs keeps its thread; only the wait for it ends. A target is down if a call to
 no call has returned since that call began. Further calls then fail at once until a pending one
 returns. Every 30 seconds one more call is made, in case only that call's connection hung.
 
+A call to a store on the same machine usually returns sooner than an event loop can switch to
+another task and back. So the loop first waits for the thread itself, without running other tasks.
+
+Invariant: the loop waits so for at most `BRIEF` per call, and for at most 1 % of the time if calls
+take longer than that. Neither a lock nor a disk that hangs can block it for longer.
 Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused
 a thread. A hung disk therefore costs `width` threads, once, and no memory; the other threads stay
 free for other calls. A call that cannot be made, because there is no thread or the guard is closed,
@@ -14,8 +19,10 @@ fails like a call to a store that is down.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar
 
 from robots_guard.errors import OutOfTime, StoreError
@@ -36,28 +43,20 @@ RULES_WIDTH = 2
 CALL_TIMEOUT = 5.0
 PROBE_INTERVAL = 30.0  # seconds from one call to a target that is down to the next
 
+#: Seconds for which a call may block the event loop. Switching to other tasks and back takes about
+#: as long.
+BRIEF = 0.0003
+BRIEF_PAUSE = 100 * BRIEF  # seconds without blocking, after a call that took longer
+
 
 class _Call(Generic[T]):
-    """One pending call and its outcome. It has no result if its task is cancelled."""
+    """One pending call, and the thread that makes it."""
 
-    def __init__(self, began: float, what: str) -> None:
+    def __init__(self, began: float, thread: Future[T]) -> None:
         self.began = began
+        self.thread = thread
         self.is_given_up = False
-        self.work: Handle[None] | None = None
-        self._result: T
-        self._error: Exception | None = StoreError(f"a call to {what} was cancelled")
-
-    def end(self, result: T) -> None:
-        self._result = result
-        self._error = None
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._result
+        self.work: Handle[None] | None = None  # waits for the thread
 
 
 class Calls:
@@ -83,6 +82,7 @@ class Calls:
         self._runtime = runtime
         self._clocks = clocks
         self._counters = counters
+        self._may_block_from = -math.inf  # on the monotonic clock
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
@@ -106,20 +106,64 @@ class Calls:
         """
         deadline = self._clocks.monotonic() + within
         await self._enter(deadline, within)
-        call: _Call[T] = _Call(self._clocks.monotonic(), self._what)
-        self._pending.append(call)
+        call = self._begin(function, args)
         seconds = max(0.0, min(CALL_TIMEOUT, deadline - call.began))
-        ended = False
-        try:
-            call.work = work = self._runtime.spawn(self._run(call, function, args, undo))
-            ended = work.done() or await self._runtime.wait_at_most(work, seconds)
-        finally:  # also if the caller is cancelled
-            call.is_given_up = not ended
-        if ended:
-            return call.result()
+        if self._ends_briefly(call, seconds):
+            self._end(call)
+            return self._result(call)
+        if await self._ends_in_time(call, seconds, undo):
+            return self._result(call)
         if seconds < CALL_TIMEOUT:
             raise self._out_of_time(within)
         raise StoreError(f"no answer from {self._what} within {CALL_TIMEOUT:g} s")
+
+    def _begin(self, function: Callable[..., T], args: tuple[Any, ...]) -> _Call[T]:
+        """Make the call in a thread. Raises StoreError if there is none."""
+        began = self._clocks.monotonic()
+        try:
+            call = _Call(began, self._runtime.submit(function, *args))
+        except NoThread as error:
+            self._room.release()
+            raise self._no_thread(error) from error
+        self._pending.append(call)
+        return call
+
+    def _ends_briefly(self, call: _Call[Any], seconds: float) -> bool:
+        """Whether the call returns while the event loop waits for it."""
+        if call.began < self._may_block_from:
+            return False
+        with contextlib.suppress(TimeoutError):
+            call.thread.exception(min(BRIEF, seconds))
+        if not call.thread.done():
+            self._may_block_from = self._clocks.monotonic() + BRIEF_PAUSE
+        return call.thread.done()
+
+    async def _ends_in_time(
+        self, call: _Call[T], seconds: float, undo: Callable[[T], Any] | None
+    ) -> bool:
+        """Whether the call ends within so many seconds, while other tasks run. If not, it is given
+        up."""
+        ended = False
+        try:
+            call.work = work = self._runtime.spawn(self._finish(call, undo))
+            ended = work.done() or await self._runtime.wait_at_most(work, seconds)
+        finally:  # also if the caller is cancelled
+            call.is_given_up = not ended
+        return ended
+
+    def _result(self, call: _Call[T]) -> T:
+        """Return the result of a call that has ended, or raise its exception."""
+        try:
+            if call.thread.done():
+                return call.thread.result()
+        except NoThread as error:
+            raise self._no_thread(error) from error
+        except CancelledError:
+            pass
+        raise StoreError(f"a call to {self._what} was cancelled")
+
+    def _no_thread(self, error: NoThread) -> StoreError:
+        return StoreError(f"{self._what} cannot be called: {error}")
 
     async def _enter(self, deadline: float, within: float) -> None:
         """Wait for a free slot. A busy store frees one eventually; a hung one turns out to be
@@ -143,6 +187,11 @@ class Calls:
             if call.work is not None and call.work.done():
                 self._leave(call)
 
+    def _end(self, call: _Call[Any]) -> None:
+        """Note that a call has returned, and free its slot."""
+        self._last_return = self._clocks.monotonic()
+        self._leave(call)
+
     def _leave(self, call: _Call[Any]) -> None:
         """Free the slot of a call, unless the call belongs to the parent process."""
         if call in self._pending:
@@ -162,37 +211,20 @@ class Calls:
     def _out_of_time(self, within: float) -> OutOfTime:
         return OutOfTime(f"no answer from {self._what} within {within:.1f} s")
 
-    async def _run(
-        self,
-        call: _Call[T],
-        function: Callable[..., T],
-        args: tuple[Any, ...],
-        undo: Callable[[T], Any] | None,
-    ) -> None:
-        """Make the call, finish it if its caller has given up, and free its slot."""
+    async def _finish(self, call: _Call[T], undo: Callable[[T], Any] | None) -> None:
+        """Wait for the call, finish it if its caller has given up, and free its slot."""
         try:
-            await self._run_in_thread(call, function, args)
+            with contextlib.suppress(Exception):  # `_result` raises it
+                await self._runtime.result(call.thread)
             if call.is_given_up:
                 await self._finish_late(call, undo)
         finally:
-            self._last_return = self._clocks.monotonic()
-            self._leave(call)
-
-    async def _run_in_thread(
-        self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]
-    ) -> None:
-        """Call the function in a thread, and note its result or its exception in `call`."""
-        try:
-            call.end(await self._runtime.in_thread(function, *args))
-        except NoThread as error:
-            call.fail(StoreError(f"{self._what} cannot be called: {error}"))
-        except Exception as error:  # noqa: BLE001  raised in the caller
-            call.fail(error)
+            self._end(call)
 
     async def _finish_late(self, call: _Call[T], undo: Callable[[T], Any] | None) -> None:
         """Undo a call whose caller gave up waiting, or count its failure."""
         try:
-            result = call.result()
+            result = self._result(call)
             if undo is not None:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  no caller is left to raise it in

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH
@@ -100,9 +101,17 @@ class AsyncioRuntime:
         """Sleep while other tasks run."""
         await asyncio.sleep(seconds)
 
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Call the function in a thread."""
+        return self._threads.submit(function, *args)
+
+    async def result(self, work: Future[T]) -> T:
+        """Wait for the call by a future of the loop."""
+        return await asyncio.wrap_future(work)
+
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call the function in a thread and return its result."""
-        return await asyncio.wrap_future(self._threads.submit(function, *args))
+        return await self.result(self.submit(function, *args))
 
     def close(self) -> None:
         """Stop the threads once they are idle."""

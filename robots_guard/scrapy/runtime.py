@@ -2,9 +2,8 @@
 reactor.
 
 Under asyncio only futures can be awaited, under another reactor only Deferreds. Beyond the guard's
-Runtime protocol, both runtimes support two operations that fetches need: to cancel work, and to
-wait for work in another thread. The reactor is imported inside functions, because Scrapy without a
-reactor forbids the import.
+Runtime protocol, both runtimes support one operation that fetches need: to cancel work. The reactor
+is imported inside functions, because Scrapy without a reactor forbids the import.
 """
 
 from __future__ import annotations
@@ -30,14 +29,10 @@ CANCELLED = (asyncio.CancelledError, defer.CancelledError)
 
 
 class ScrapyRuntime(Runtime, Protocol):
-    """A Runtime that can also cancel work, and wait for work in another thread."""
+    """A Runtime that can also cancel work."""
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the work, if it has not ended."""
-        ...
-
-    async def result(self, work: Future[T]) -> T:
-        """Wait for the result of work in another thread."""
         ...
 
 
@@ -54,10 +49,6 @@ class AsyncioScrapyRuntime(AsyncioRuntime):
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the task."""
         cast("asyncio.Future[Any]", handle).cancel()
-
-    async def result(self, work: Future[T]) -> T:
-        """Wait for the work by a future of the loop."""
-        return await asyncio.wrap_future(work)
 
 
 class _Work(Generic[T]):
@@ -149,9 +140,13 @@ class TwistedRuntime:
 
         await task.deferLater(cast("Any", reactor), seconds, lambda: None)
 
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Call a function in a thread."""
+        return self._threads.submit(function, *args)
+
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in a thread, and return its result in the reactor's thread."""
-        return await from_thread(self._threads.submit(function, *args))
+        return await self.result(self.submit(function, *args))
 
     def close(self) -> None:
         """Close the thread pool."""

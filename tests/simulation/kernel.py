@@ -19,6 +19,9 @@ from typing import Any
 STEPS = 100_000  # of all tasks of a history: more means a loop that waits for nothing
 
 
+BRIEF = 0.1  # seconds: a call in a thread that takes no longer may block its process
+
+
 class Stuck(BaseException):
     """The tasks of a history run endlessly. The guard does not catch this exception."""
 
@@ -292,6 +295,33 @@ class Gate:
             self.free += 1
 
 
+class ThreadCall:
+    """A call in a thread, in place of a concurrent.futures.Future.
+
+    If it `is_brief`, it ends while the process waits for it and runs no other task.
+    """
+
+    def __init__(self, runtime: Runtime, is_brief: bool) -> None:
+        self._runtime = runtime
+        self._is_brief = is_brief
+        self.outcome = Future(runtime.kernel)
+
+    def done(self) -> bool:
+        return self.outcome.is_done
+
+    def exception(self, timeout: float) -> BaseException | None:
+        if self._is_brief and timeout:
+            self._runtime.take_effect(self, 0.0)
+        if not self.done():
+            raise TimeoutError
+        return self.outcome.error
+
+    def result(self) -> Any:
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        return self.outcome.value
+
+
 class Runtime:
     """The guard's Runtime for one process: its tasks, sleeps and thread pool.
 
@@ -300,7 +330,7 @@ class Runtime:
 
     def __init__(self, process: Process, delays: Callable[[Any], tuple[float, float]]) -> None:
         self._process = process
-        self._kernel = process.kernel
+        self._kernel = self.kernel = process.kernel
         self._delays = delays
         self.gates: list[Gate] = []
         # calls in threads that have not taken effect yet
@@ -330,17 +360,29 @@ class Runtime:
     async def sleep(self, seconds: float) -> None:
         await self._kernel.after(max(0.0, seconds) / self._process.rate)
 
-    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
-        result = Future(self._kernel)
-        before, after = self._delays((function, *args))
-        self.calls[result] = partial(_call, function, args)
-        self._kernel.call_at(self._kernel.time + before, lambda: self._take_effect(result, after))
-        return await result
+    def submit(self, function: Callable[..., Any], *args: Any) -> ThreadCall:
+        delays = self._delays((function, *args))
+        call = ThreadCall(self, sum(delays) <= BRIEF and self._kernel.random.random() < 0.5)
+        self.calls[call.outcome] = partial(_call, function, args)
+        before, after = delays
+        self._kernel.call_at(self._kernel.time + before, lambda: self.take_effect(call, after))
+        return call
 
-    def _take_effect(self, result: Future, after: float) -> None:
-        if self._process.is_alive:
-            outcome = self.calls.pop(result)()
-            self._kernel.call_at(self._kernel.time + after, lambda: result.settle(*outcome))
+    async def result(self, call: ThreadCall) -> Any:
+        return await call.outcome
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self.result(self.submit(function, *args))
+
+    def take_effect(self, call: ThreadCall, after: float) -> None:
+        """Make the call, unless it has been made; its outcome is known `after` some seconds."""
+        if self._process.is_alive and call.outcome in self.calls:
+            outcome = self.calls.pop(call.outcome)()
+            if after:
+                end = partial(call.outcome.settle, *outcome)
+                self._kernel.call_at(self._kernel.time + after, end)
+            else:
+                call.outcome.settle(*outcome)
 
     def close(self) -> None:
         self.is_closed = True
