@@ -1,10 +1,15 @@
 """Policies in Redis or Valkey, shared by a fleet: a single server, a cluster, or a primary found by
 Sentinels.
 
-A policy is a string ``TIME \\n [MAC] VALUE``; a document is a string under its SHA-256; a lease is
-a string that expires. All keys begin with one prefix, so that an ACL can name them. The keys of an
-origin contain it in braces, so that they are all on one node of a cluster. Operations that must be
-atomic are Lua scripts in ``lua/``.
+A policy is a string ``TIME [BODY] \\n [MAC] VALUE``; a document is a string under its SHA-256; a
+lease is a string that expires. All keys begin with one prefix, so that an ACL can name them. The
+keys of an origin contain it in braces, so that they are all on one node of a cluster. Operations
+that must be atomic are Lua scripts in ``lua/``.
+
+BODY is a copy of the policy's document, if that is short. So most policies are read in one call,
+also in a cluster, where the document may be on another node. The copy needs no MAC, because VALUE
+contains its SHA-256. The document under its SHA-256 is what other programs read, and what outlives
+the policy.
 
 A call that gets no answer is retried once. After that its server is not called for a while, 1 s at
 first (`breaker.py`), and each process continues without it. The same applies to operations that the
@@ -13,6 +18,7 @@ server refuses. Anyone who can write to the server can forge policies, unless va
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import hashlib
 import hmac
@@ -48,7 +54,11 @@ POLICY_LIFE = 31 * 86400_000  # milliseconds: the maximum age of a usable copy (
 # (30 d)
 DOCUMENT_LIFE = 120 * 86400_000
 _MAC = hashlib.sha256().digest_size
-_MAX_POLICY = 32 + _MAC + codec.MAX_VALUE  # bytes of a policy's string that are read at most
+MAX_COPY = (
+    512  # bytes of a packed document that is copied into its policies: five in six are shorter
+)
+# bytes of a policy's string that are read at most
+_MAX_POLICY = 32 + 2 * MAX_COPY + _MAC + codec.MAX_VALUE
 
 _LUA = files("robots_guard.stores") / "lua"
 _FAILURES = (redis.RedisError, RedisClusterException, OSError)
@@ -124,13 +134,14 @@ class RedisStore:
 
     def get(self, origin: Origin) -> Policy | None:
         """Return the stored policy, fresh or not, or None."""
-        value = self._read_prefix(self._policy_key(origin), _MAX_POLICY)
-        if not value:
+        string = self._read_prefix(self._policy_key(origin), _MAX_POLICY)
+        if not string:
             return None
+        head, _, value = string.partition(b"\n")
         policy = self._verify(value, origin)
-        complete = codec.with_body(policy, None) or codec.with_body(
-            policy, self._packed(codec.body_digest(policy))
-        )
+        complete = codec.with_body(policy, _copy_in(head))
+        if complete is None:
+            complete = codec.with_body(policy, self._packed(codec.body_digest(policy)))
         if complete is None:
             raise DamagedValue(f"the document stored for {origin} is missing or damaged")
         return complete
@@ -142,11 +153,9 @@ class RedisStore:
         The document is written first, so that a policy is never stored without it; and separately,
         since other origins may share it and it may be on another node.
         """
+        body = codec.pack(policy.document.body) if policy.document else b""
         if policy.document:
-            key, body = (
-                self._document_key(codec.body_digest(policy)),
-                codec.pack(policy.document.body),
-            )
+            key = self._document_key(policy.document.sha256)
             self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
         value = self._add_mac(codec.encode(policy), policy.origin)
         self._run(
@@ -154,7 +163,7 @@ class RedisStore:
             self._policy_key(policy.origin),
             policy.settled_at,
             now + CLOCK_SKEW,
-            value,
+            _copy_of(body) + b"\n" + value,
             POLICY_LIFE,
         )
 
@@ -281,9 +290,8 @@ class RedisStore:
             return value
         return self._mac(value, origin) + value
 
-    def _verify(self, string: bytes, origin: Origin) -> Policy:
-        """Verify the MAC of a policy's string. Returns the policy without its body."""
-        value = string.partition(b"\n")[2]
+    def _verify(self, value: bytes, origin: Origin) -> Policy:
+        """Verify the MAC of a policy's value. Returns the policy without its body."""
         if self._key is not None:
             mac, value = value[:_MAC], value[_MAC:]
             if not hmac.compare_digest(mac, self._mac(value, origin)):
@@ -378,6 +386,23 @@ class RedisStore:
         pool = getattr(self._client, "connection_pool", None)
         if isinstance(error, ReadOnlyError) and pool is not None:
             pool.disconnect(inuse_connections=False)
+
+
+def _copy_of(body: bytes) -> bytes:
+    """Return the copy of a packed document, as it follows the time; nothing if it is too long.
+
+    It is in base64, because version 0.1 takes all that follows the first line end for the value.
+    """
+    if not 0 < len(body) <= MAX_COPY:
+        return b""
+    return b" " + binascii.b2a_base64(body, newline=False)
+
+
+def _copy_in(head: bytes) -> bytes | None:
+    """Return the packed document whose copy follows the time, or None."""
+    with contextlib.suppress(binascii.Error):
+        return binascii.a2b_base64(head.partition(b" ")[2]) or None
+    return None
 
 
 # the format that the Lua scripts write

@@ -80,6 +80,20 @@ def test_every_operation_works_on_every_node(store):
     assert list(store.origins()) == []
 
 
+def test_a_policy_with_a_short_document_is_one_call_on_its_own_node(store):
+    body = b"User-agent: *\nDisallow: /x\n"
+    for origin in ORIGINS:
+        put(store, policy(origin, body=body))
+    read = []
+    getrange = store._client.getrange
+    store._client.getrange = lambda key, *bounds: (read.append(key), getrange(key, *bounds))[1]
+
+    assert [store.get(origin) for origin in ORIGINS] == [
+        policy(origin, body=body) for origin in ORIGINS
+    ]
+    assert read == [store._policy_key(origin) for origin in ORIGINS]
+
+
 def test_naming_one_node_is_enough(empty_cluster):
     store = open_store(Cluster(empty_cluster.nodes[:1]).url)
     for origin in ORIGINS:

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.stores import KEY, LONG, A, B, in_a_fork, policy, put, start_redis
 from support.turns import wait_of
 from support.waiting import eventually
 
+from robots_guard.core import codec
 from robots_guard.core.pacing import as_wait
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
 from robots_guard.origin import origin_of
@@ -134,15 +137,86 @@ def test_without_a_key_a_value_with_a_mac_is_rejected(keyed, client):
 
 
 def test_a_body_that_replaces_another_is_noticed(keyed, client):
-    put(keyed, policy())
-    put(keyed, policy(B, body=b"User-agent: *\nAllow: /"))
-    crafted = client.get(
-        f"rg:document:{policy(B, body=b'User-agent: *' + bytes([10]) + b'Allow: /').document.sha256}"
-    )
-    client.set(f"rg:document:{policy().document.sha256}", crafted)
+    put(keyed, policy(body=LONG))
+    put(keyed, policy(B))
+    crafted = client.get(f"rg:document:{policy(B).document.sha256}")
+    client.set(f"rg:document:{policy(body=LONG).document.sha256}", crafted)
 
     with pytest.raises(DamagedValue, match="document stored"):
         keyed.get(A)
+
+
+# -- the copy of a short document in its policy ----------------------------------------------------
+
+POLICY = "rg:{https://a.test}:policy"
+
+
+def commands(client, store) -> int:
+    """Return how many commands a look-up takes."""
+    before = client.info("stats")["total_commands_processed"]
+    assert store.get(A)
+    return client.info("stats")["total_commands_processed"] - before - 1  # the first INFO
+
+
+def test_a_policy_with_a_short_document_is_one_call(store, client):
+    store.get(A)  # connects
+    put(store, policy())
+    assert commands(client, store) == 1
+    put(store, policy(at=2000.0, body=LONG))
+    assert store.get(A) == policy(at=2000.0, body=LONG)
+    assert commands(client, store) == 2
+
+
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.binary(max_size=400), st.booleans())
+def test_the_copy_changes_no_policy(keyed, client, body, has_lost_its_copy):
+    """Whether a document is read from the policy or from its own key."""
+    stored = policy(body=body)
+    client.flushall()
+    put(keyed, stored)
+    if has_lost_its_copy:
+        time_, _, value = client.get(POLICY).partition(b"\n")
+        client.set(POLICY, time_.partition(b" ")[0] + b"\n" + value)
+    else:
+        client.delete(f"rg:document:{stored.document.sha256}")
+    assert keyed.get(A) == stored
+
+
+@pytest.mark.parametrize("forged", [b"", b"?", b"eJw", b"eJwDAAAAAAE=", b"A" * 1000])
+def test_a_damaged_or_forged_copy_is_not_used(keyed, client, forged):
+    put(keyed, policy())
+    time_, _, value = client.get(POLICY).partition(b"\n")
+    client.set(POLICY, time_.partition(b" ")[0] + b" " + forged + b"\n" + value)
+    assert keyed.get(A) == policy()
+
+    client.delete(f"rg:document:{policy().document.sha256}")
+    with pytest.raises(DamagedValue, match="document stored"):
+        keyed.get(A)
+
+
+def test_the_copy_of_another_document_is_not_used(keyed, client):
+    put(keyed, policy())
+    put(keyed, policy(B, body=b"User-agent: *\nAllow: /"))
+    allows = client.get("rg:{https://b.test}:policy").partition(b"\n")[0]
+    client.set(POLICY, allows + b"\n" + client.get(POLICY).partition(b"\n")[2])
+
+    assert keyed.get(A) == policy()
+
+
+def test_an_earlier_policy_never_replaces_one_with_a_copy(store):
+    put(store, policy(at=2000.0))
+    put(store, policy(at=1000.0, body=LONG), now=2000.0)
+    assert store.get(A) == policy(at=2000.0)
+
+
+def test_version_0_1_reads_what_follows_the_copy(store, client):
+    """It took all after the first line end for the value."""
+    put(store, policy())
+    head, _, value = client.get(POLICY).partition(b"\n")
+    assert b" " in head
+    assert codec.decode(value, A).document.sha256 == policy().document.sha256
 
 
 @pytest.mark.parametrize(
@@ -158,18 +232,16 @@ def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, value):
     assert store.get(A) == policy()
 
 
-@pytest.mark.parametrize(
-    "key", ["rg:{https://a.test}:policy", f"rg:document:{policy().document.sha256}"]
-)
+@pytest.mark.parametrize("key", [POLICY, f"rg:document:{policy(body=LONG).document.sha256}"])
 def test_a_key_of_another_type_counts_as_damage_and_is_replaced(store, client, key):
-    put(store, policy())
+    put(store, policy(body=LONG))
     client.delete(key)
     client.rpush(key, "x")
 
     with pytest.raises(DamagedValue, match="not a string"):
         store.get(A)
-    put(store, policy())
-    assert store.get(A) == policy()
+    put(store, policy(body=LONG))
+    assert store.get(A) == policy(body=LONG)
 
 
 @pytest.mark.parametrize("field", ["turns", "lease"])

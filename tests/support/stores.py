@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import subprocess
@@ -29,6 +30,10 @@ from support.waiting import eventually
 A = origin_of("https://a.test")
 B = origin_of("https://b.test")
 KEY = b"sixteen bytes or more"
+#: A robots.txt of which Redis keeps no copy in the policies, since it cannot be packed well.
+LONG = b"User-agent: *\n" + b"".join(
+    b"Disallow: /%s\n" % hashlib.sha256(b"%d" % number).hexdigest().encode() for number in range(40)
+)
 
 
 def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy:
