@@ -43,8 +43,12 @@ __all__ = [
     "AnyRecord",
     "Entry",
     "Record",
+    "RecordHead",
     "SignalsRecord",
     "Writer",
+    "age_of",
+    "elapsed_us_of",
+    "head_of",
     "json_schema",
     "moment",
     "printable",
@@ -57,6 +61,7 @@ __all__ = [
 
 SCHEMA: Literal[1] = 1
 LONGEST_USER_AGENT = 256
+LONGEST_METHOD = 32
 LONGEST_NAME = 128
 LONGEST_REASON = 512
 LONGEST_EVIDENCE = 24 * 1024  # bytes in a line
@@ -88,12 +93,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     def line_of_json(self) -> bytes:
         """This record as one line of JSON, printable ASCII and a newline."""
+        return self.json() + b"\n"
+
+    def json(self) -> bytes:
+        """This record as JSON in printable ASCII."""
         try:
             encoded = _encoder.encode(self)
         except UnicodeEncodeError:
             # A lone surrogate: bytes of an argument that the locale could not decode.
             encoded = _encoder.encode(_encodable(msgspec.to_builtins(self)))
-        return printable(encoded) + b"\n"
+        return printable(encoded)
 
 
 class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,8 +120,8 @@ class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     allows: list[str] = msgspec.field(default_factory=list)
 
 
-class Record(Entry, frozen=True, kw_only=True, tag="decision"):
-    """A decision."""
+class RecordHead(Entry, frozen=True, kw_only=True, tag="decision"):
+    """The first fields of a decision: those that differ from one request to the next."""
 
     id: str
     agent: str
@@ -120,6 +129,11 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     client: str = ""
     method: str = ""
     url: str
+
+
+class Record(RecordHead, frozen=True, kw_only=True):
+    """A decision."""
+
     origin: str
     action: str
     reason: str
@@ -395,20 +409,9 @@ def record_of(
     decisions, if given."""
     question, verdict, rule = decision.question, decision.verdict, decision.verdict.rule
     origin = str(question.origin)
+    head = head_of(decision, origin, writer or Writer(), seq, mono, privacy)
     return Record(
-        schema=SCHEMA,
-        at=moment(decision.at),
-        mono=mono,
-        seq=seq,
-        writer=writer.writer if writer else "",
-        component=decision.component,
-        job=writer.job if writer else "",
-        id=decision.id,
-        agent=cut(question.agent, LONGEST_USER_AGENT),
-        user_agent=cut(question.user_agent, LONGEST_USER_AGENT),
-        client=cut(privacy.client_text(question.client), LONGEST_USER_AGENT),
-        method=cut(question.method, 32),
-        url=privacy.url(origin + question.target),
+        **msgspec.structs.asdict(head),
         origin=origin,
         action=verdict.action.value,
         reason=verdict.reason.value,
@@ -430,13 +433,53 @@ def record_of(
         would=verdict.would.value if verdict.would else None,
         **(override_fields(decision.override) if decision.override else {}),
         source=decision.source,
-        elapsed_us=round(decision.elapsed * 1e6),
+        elapsed_us=elapsed_us_of(decision),
         sampled=sampled,
         robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
         uses=_stated(verdict.uses) if verdict.uses else None,
         **(_evidence_fields(verdict.uses) if verdict.uses else {}),
-        **(_policy_fields(decision.policy, decision.at, privacy) if decision.policy else {}),
+        age=age_of(decision),
+        **(_policy_fields(decision.policy, privacy) if decision.policy else {}),
     )
+
+
+def head_of(
+    decision: Decision,
+    origin: str,
+    writer: Writer,
+    seq: int,
+    mono: float | None,
+    privacy: Privacy,
+) -> RecordHead:
+    """The first fields of a decision's record. `origin` is the serialised origin of the question."""
+    question = decision.question
+    return RecordHead(
+        schema=SCHEMA,
+        at=moment(decision.at),
+        mono=mono,
+        seq=seq,
+        writer=writer.writer,
+        component=decision.component,
+        job=writer.job,
+        id=decision.id,
+        agent=cut(question.agent, LONGEST_USER_AGENT),
+        user_agent=cut(question.user_agent, LONGEST_USER_AGENT),
+        client=cut(privacy.client_text(question.client), LONGEST_USER_AGENT),
+        method=cut(question.method, LONGEST_METHOD),
+        url=privacy.url(origin + question.target),
+    )
+
+
+def age_of(decision: Decision) -> float | None:
+    """The age of the document on which a verdict is based, in seconds; None if there is none."""
+    if decision.policy is None or decision.policy.document is None:
+        return None
+    return round(decision.at - decision.policy.document.fetched_at, 3)
+
+
+def elapsed_us_of(decision: Decision) -> int:
+    """The microseconds from the question to the verdict."""
+    return round(decision.elapsed * 1e6)
 
 
 def signals_record_of(
@@ -462,7 +505,7 @@ def signals_record_of(
         id=decision.id,
         request=response.request or None,
         agent=cut(question.agent, LONGEST_USER_AGENT),
-        method=cut(question.method, 32),
+        method=cut(question.method, LONGEST_METHOD),
         url=privacy.url(origin + question.target),
         origin=origin,
         status=response.status,
@@ -571,7 +614,7 @@ def override_fields(exemption: Exemption) -> dict[str, Any]:
     }
 
 
-def _policy_fields(policy: Policy, now: float, privacy: Privacy) -> dict[str, Any]:
+def _policy_fields(policy: Policy, privacy: Privacy) -> dict[str, Any]:
     """The document and the fetch trouble on which the verdict is based."""
     fields: dict[str, Any] = {}
     if policy.document is not None:
@@ -580,7 +623,6 @@ def _policy_fields(policy: Policy, now: float, privacy: Privacy) -> dict[str, An
             "sha256": document.sha256,
             "status": document.status,
             "fetched_at": moment(document.fetched_at),
-            "age": round(now - document.fetched_at, 3),
             "redirects": [privacy.url(url) for url in document.redirects[:10]],
             "via": document.via,
             "tls_verified": document.tls_verified if policy.origin.scheme == "https" else None,
@@ -672,9 +714,12 @@ def moment(seconds: float | None) -> str | None:
         return None
     try:
         whole, fraction = divmod(round(seconds * 1e6), 1_000_000)
-        return f"{_second(whole)}.{fraction // 1000:03}Z"
+        return _second(whole) + _MILLISECONDS[fraction // 1000]
     except (ValueError, OverflowError, OSError):
         return None
+
+
+_MILLISECONDS = tuple(f".{number:03}Z" for number in range(1000))
 
 
 @lru_cache(maxsize=64)  # most records have the same second as the previous one

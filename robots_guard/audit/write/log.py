@@ -28,14 +28,12 @@ from robots_guard.audit.record import (
     AnyRecord,
     Entry,
     Fetch,
-    Record,
-    SignalsRecord,
-    record_of,
     record_of_event,
     signals_record_of,
 )
 from robots_guard.audit.segments import put_if_new
 from robots_guard.audit.write.alarm import Alarm
+from robots_guard.audit.write.line_encoder import LineEncoder
 from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.passes import (
     WINDOW,
@@ -47,7 +45,7 @@ from robots_guard.audit.write.passes import (
 from robots_guard.audit.write.repeats import repeat_key, repeats_of
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.runs import Run, RunCounter
-from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, WriterOptions
+from robots_guard.audit.write.writer import PAUSE, Encode, Head, LogWriter, WriterOptions
 from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
@@ -112,6 +110,7 @@ class FileAuditLog:
         try:
             make_directory(directory, files)
             self._privacy = _with_key(self._log_options.privacy, directory, files)
+            self._lines = LineEncoder(self._privacy)
             self._reset()
             self._open_writer()
         except (OSError, ValueError) as error:
@@ -138,7 +137,8 @@ class FileAuditLog:
         weight = self._weight(decision)
         if weight:
             self._write(decision, weight)
-            self._write_ended_runs(decision.at)
+            if self._counters:
+                self._write_ended_runs(decision.at)
         elif self._passes is not None and decision.response is None:
             self._count_pass(decision, self._passes)
 
@@ -150,9 +150,9 @@ class FileAuditLog:
             if isinstance(event, FetchMade):
                 evidence = self._keep_evidence(event)
         except AuditLogError:  # the error is raised, but the fetch is recorded without its evidence
-            self._append(event.at, lambda head: record_of_event(event, head, self._privacy))
+            self._append_entry(event.at, lambda head: record_of_event(event, head, self._privacy))
             raise
-        self._append(
+        self._append_entry(
             event.at,
             lambda head: _with_evidence(record_of_event(event, head, self._privacy), evidence),
             is_tried_again=is_tried_again,
@@ -185,23 +185,16 @@ class FileAuditLog:
             return every
         return 0
 
-    def _record(self, decision: Decision, head: Head, weight: int) -> Record | SignalsRecord:
+    def _encode(self, decision: Decision, weight: int, seq: int, mono: float) -> bytes:
+        """The line of a decision, which is the record with this number."""
         assert self._writer is not None  # the writer calls this
+        identity = self._writer.identity
         if decision.response is not None:
             return signals_record_of(
-                decision,
-                self._writer.identity,
-                seq=head["seq"],
-                mono=head["mono"],
-                privacy=self._privacy,
-            )
-        return record_of(
-            decision,
-            self._writer.identity,
-            seq=head["seq"],
-            mono=head["mono"],
-            privacy=self._privacy,
-            sampled=weight if weight > 1 else None,
+                decision, identity, seq=seq, mono=mono, privacy=self._privacy
+            ).line_of_json()
+        return self._lines.line_of(
+            decision, identity, seq=seq, mono=mono, sampled=weight if weight > 1 else None
         )
 
     # -- what is counted ---------------------------------------------------------------------------
@@ -210,13 +203,13 @@ class FileAuditLog:
         """Record a decision that is to be recorded, or count it if it repeats a recorded one."""
         if decision.response is not None:
             self._keep_signals(decision)
-        repeats = self._repeats
+        repeats, encode = self._repeats, partial(self._encode, decision, weight)
         if repeats is None or decision.response is not None:
-            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            self._append(decision.at, encode)
             return
         key = repeat_key(decision)
         if not repeats.count(key, decision.at, weight):
-            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            self._append(decision.at, encode)
             repeats.begin(key, decision.at, decision)
             self._alarm.set(min(self._log_options.aggregate, WINDOW))
 
@@ -264,7 +257,7 @@ class FileAuditLog:
         self, run: Run[Any], record: RunRecord, *, is_tried_again: bool = False
     ) -> None:
         now = self._clocks.now()
-        self._append(now, partial(record, run, now), is_tried_again=is_tried_again)
+        self._append_entry(now, partial(record, run, now), is_tried_again=is_tried_again)
 
     def _write_idle(self) -> None:
         """Write the runs that have ended in a process that records nothing else."""
@@ -303,7 +296,7 @@ class FileAuditLog:
 
     # -- how it is written -------------------------------------------------------------------------
 
-    def _append(
+    def _append_entry(
         self,
         at: float,
         build: Callable[[Head], Entry],
@@ -311,9 +304,26 @@ class FileAuditLog:
         is_tried_again: bool = False,
         is_confirmed: bool = False,
     ) -> None:
+        """Write the record that `build` returns. Raises AuditLogError."""
+        encode = partial(self._encode_entry, build)
+        self._append(at, encode, is_tried_again=is_tried_again, is_confirmed=is_confirmed)
+
+    def _encode_entry(self, build: Callable[[Head], Entry], seq: int, mono: float) -> bytes:
+        assert self._writer is not None  # the writer calls this
+        return build(self._writer.head_fields(seq, mono)).line_of_json()
+
+    def _append(
+        self,
+        at: float,
+        encode: Encode,
+        *,
+        is_tried_again: bool = False,
+        is_confirmed: bool = False,
+    ) -> None:
+        """Write the line that `encode` returns. Raises AuditLogError."""
         try:
             writer = self._writer or self._open_writer()
-            writer.append(at, build, is_tried_again=is_tried_again, is_confirmed=is_confirmed)
+            writer.append(at, encode, is_tried_again=is_tried_again, is_confirmed=is_confirmed)
         except OSError as error:
             path = self._writer.path if self._writer else self.directory
             raise AuditLogError(f"{path}: {error.strerror or error}") from error

@@ -43,6 +43,8 @@ CHECKPOINT = 1000  # lines of a chain between two checkpoints
 PAUSE = 1.0  # seconds between two attempts to continue in another file
 
 Head = dict[str, Any]  # the fields common to all records, except `schema` and `at`
+#: Makes the line of a record, given its number and the time of the monotonic clock.
+Encode = Callable[[int, float], bytes]
 
 
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,17 +104,28 @@ class LogWriter:
         """The file that is being written."""
         return self._file.path
 
+    def head_fields(self, seq: int, mono: float) -> Head:
+        """The fields common to all records, except `schema` and `at`."""
+        identity = self.identity
+        return {
+            "mono": mono,
+            "seq": seq,
+            "writer": identity.writer,
+            "component": identity.component,
+            "job": identity.job,
+        }
+
     # -- one record --------------------------------------------------------------------------------
 
     def append(
         self,
         at: float,
-        build: Callable[[Head], Entry],
+        encode: Encode,
         *,
         is_tried_again: bool = False,
         is_confirmed: bool = False,
     ) -> None:
-        """Write the record that `build` returns. Raises AuditLogError or OSError if it could not be
+        """Write the line that `encode` returns. Raises AuditLogError or OSError if it could not be
         written, and UnconfirmedRecord if it was written but may be lost.
 
         A record that could not be written counts as lost, unless `is_tried_again` says that the
@@ -124,7 +137,7 @@ class LogWriter:
             if self._is_due():
                 self._rotate()
             try:
-                self._put(at, build)
+                self._put(at, encode)
             except (AuditLogError, OSError):
                 if not is_tried_again:
                     self._seq += 1  # leaves a gap
@@ -133,7 +146,7 @@ class LogWriter:
             if self._doubt is not None:
                 self.lost += 1
                 raise UnconfirmedRecord(f"{self.path}: {self._doubt.strerror}") from self._doubt
-            if self._is_checkpoint_due() or (is_confirmed and self._writing.chain):
+            if self._writing.chain and (is_confirmed or self._is_checkpoint_due()):
                 with contextlib.suppress(OSError):
                     # The record is written; the next append retries the checkpoint.
                     self._write_checkpoint(moment(at))
@@ -173,39 +186,38 @@ class LogWriter:
         """Close the parent's file in a forked child, and leave the lock to the parent."""
         self._file.abandon()
 
-    def _put(self, at: float, build: Callable[[Head], Entry]) -> None:
+    def _put(self, at: float, encode: Encode) -> None:
         """Write a record, in another file if this one fails. Raises AuditLogError or OSError."""
         try:
-            self._write_record(at, build)
+            self._write_record(at, encode)
         except OSError as error:
             if not self._may_leave(error):
                 raise
             self._leave(error)
-            self._write_record(at, build)
+            self._write_record(at, encode)
 
-    def _write_record(self, at: float, build: Callable[[Head], Entry]) -> None:
+    def _write_record(self, at: float, encode: Encode) -> None:
         """Write a record, after a start record if it is the file's first. Raises OSError."""
         if not self._is_started:
-            self._write_line(lambda head: self._start(moment(at), head))
+            self._write_entry(lambda head: self._start(moment(at), head))
             self._is_started = True
             self.on_file_begun()
-        self._write_line(build)
+        self._write_line(encode)
 
     def _write_stop(self, at: str | None) -> None:
-        self._write_line(lambda head: Stop(schema=SCHEMA, at=at, lost=self.lost, **head))
+        self._write_entry(lambda head: Stop(schema=SCHEMA, at=at, lost=self.lost, **head))
         if self._writing.chain:
             self._write_checkpoint(at)
 
     def _is_checkpoint_due(self) -> bool:
-        if not self._writing.chain:
-            return False
+        """Whether the next line of a chain is to be a checkpoint."""
         if self._since_checkpoint >= CHECKPOINT:
             return True
         seconds = self._writing.checkpoint_seconds
         return bool(seconds) and self._clocks.monotonic() - self._last_checkpoint >= seconds
 
     def _write_checkpoint(self, at: str | None) -> None:
-        self._write_line(lambda head: self._checkpoint(at, head))
+        self._write_entry(lambda head: self._checkpoint(at, head))
         self._since_checkpoint = 0
         self._last_checkpoint = self._clocks.monotonic()
 
@@ -225,11 +237,14 @@ class LogWriter:
             **head,
         )
 
-    def _write_line(self, build: Callable[[Head], Entry]) -> None:
+    def _write_entry(self, build: Callable[[Head], Entry]) -> None:
+        self._write_line(lambda seq, mono: build(self.head_fields(seq, mono)).line_of_json())
+
+    def _write_line(self, encode: Encode) -> None:
         """Write a line. Raises OSError if it is not in the file; the next line then takes its
         sequence number and its place in the chain."""
         self._seq += 1
-        line = build(self._head_fields()).line_of_json()
+        line = encode(self._seq, round(self._clocks.monotonic(), 6))
         try:
             self._write(line)
         except OSError:
@@ -242,32 +257,23 @@ class LogWriter:
     def _write(self, line: bytes) -> None:
         """Write a line, and mark the file as doubtful if the line may be lost. Raises OSError if it
         is not in the file."""
-        if self._file.is_foreign:
+        file = self._file
+        if file.is_foreign:
             raise Gone
-        self._doubt = self._file.append(line) or self._doubt
+        self._doubt = file.append(line) or self._doubt
         if self._writing.fsync and self._doubt is None:
             # After a failed fsync, the system may report no more errors.
-            self._confirm(self._file.sync)
-        self._confirm(lambda: self._file.check(line))
+            self._confirm(file.sync)
+        self._confirm(file.check, line)
 
-    def _confirm(self, check: Callable[[], None]) -> None:
+    def _confirm(self, check: Callable[..., None], *arguments: bytes) -> None:
         """Run a check, and mark the file as doubtful if it fails. Raises Gone."""
         try:
-            check()
+            check(*arguments)
         except Gone:
             raise
         except OSError as error:
             self._doubt = self._doubt or error
-
-    def _head_fields(self) -> Head:
-        identity = self.identity
-        return {
-            "mono": round(self._clocks.monotonic(), 6),
-            "seq": self._seq,
-            "writer": identity.writer,
-            "component": identity.component,
-            "job": identity.job,
-        }
 
     # -- one file ----------------------------------------------------------------------------------
 
