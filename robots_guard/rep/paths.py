@@ -12,13 +12,11 @@ be more forms than strictly needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from robots_guard.errors import SettingsError
 from robots_guard.rep.percent import canonical
 from robots_guard.rep.readings import (
-    LONE_PERCENT,
     behind_authority,
     has_dot_segment,
     joined,
@@ -78,11 +76,8 @@ def malformed(target: str) -> str | None:
 # --- The forms to which a server may resolve a path ---
 
 
-class Variant(NamedTuple):
-    """A form of a target, in canonical encoding, and the steps that led to it."""
-
-    text: str
-    made_by: str
+#: A text, and the steps that led to it, such as "dots+slashes".
+Form = tuple[str, str]
 
 
 _PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
@@ -98,51 +93,40 @@ def is_plain(target: str) -> bool:
     )
 
 
-def is_alone(form: str, target: str) -> bool:
-    """Whether a target has no form besides its canonical one, `form`."""
-    path = form.partition("?")[0]
-    return (
-        _is_resolved(path)
-        and "%2F" not in path
-        and "%5C" not in path
-        and "#" not in target
-        and target[-1:] != "?"
-        and target.isascii()
-        and ("%" not in form or LONE_PERCENT.search(form) is None)
-    )
+def variants(target: str) -> dict[str, str]:
+    """The forms of profile standard, each with the steps that led to it; first the canonical one.
 
-
-def _is_resolved(path: str) -> bool:
-    """Whether every server resolves a path to itself."""
-    return "//" not in path and ";" not in path and not ("/." in path and has_dot_segment(path))
-
-
-def variants(target: str) -> Iterator[Variant]:
-    """The forms of profile standard, the canonical one first. `target` is as on the wire, including
-    "#"."""
-    seen = set()
-    for written, origin in _canonical_readings(target).items():
-        path, mark, query = written.partition("?")
-        # Every server measured treats an empty query like none; a rule "/x$" means both.
-        endings = [(mark + query, "")]
-        if mark and not query:
-            endings.append(("", "empty-query"))
+    `target` is as on the wire, including "#". Most targets with dot segments or doubled slashes
+    have two forms.
+    """
+    found: dict[str, str] = {}
+    for reading, origin in readings(target):
+        form = canonical(reading)
+        path, mark, query = form.partition("?")
+        ending = mark + query
+        if "//" not in path and ";" not in path and "/." not in path and ending != "?":
+            found.setdefault(form, origin or "percent-encoding")
+            continue
         for resolved, step in _paths(path):
-            for ending, end in endings:
-                form = resolved + ending
-                if form not in seen:
-                    seen.add(form)
-                    yield Variant(form, joined(origin, step, end) or "percent-encoding")
+            made_by = joined(origin, step)
+            found.setdefault(resolved + ending, made_by or "percent-encoding")
+            # Every server measured treats an empty query like none; a rule "/x$" means both.
+            if ending == "?":
+                found.setdefault(resolved, joined(made_by, "empty-query"))
+    return found
 
 
-def folded(variant: Variant) -> Iterator[Variant]:
-    """The additional forms of profile strict, with encoded slashes and backslashes read as
-    slashes."""
-    path, mark, query = variant.text.partition("?")
-    if "%2F" in path or "%5C" in path:
-        unslashed = path.replace("%2F", "/").replace("%5C", "/")
-        for resolved, step in _paths(unslashed):
-            yield Variant(resolved + mark + query, joined("encoded-slash", step))
+def folded(form: str) -> list[Form]:
+    """The forms that profile strict adds to a form of profile standard: encoded slashes and
+    backslashes are read as slashes."""
+    path, mark, query = form.partition("?")
+    if "%2F" not in path and "%5C" not in path:
+        return []
+    unslashed = path.replace("%2F", "/").replace("%5C", "/")
+    return [
+        (resolved + mark + query, joined("encoded-slash", step))
+        for resolved, step in _paths(unslashed)
+    ]
 
 
 def has_encoded_slash(target: str) -> bool:
@@ -153,78 +137,84 @@ def has_encoded_slash(target: str) -> bool:
 _ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
 
 
-def _canonical_readings(target: str) -> dict[str, str]:
-    """The readings of a target in canonical form, each with the steps that led to it."""
-    written: dict[str, str] = {}
-    for text, origin in readings(target):
-        written.setdefault(canonical(text), origin)
-    return written
-
-
-def _paths(path: str) -> Iterator[tuple[str, str]]:
+def _paths(path: str) -> list[Form]:
     """The paths to which servers resolve a canonical path, each with the steps that lead to it.
 
     A server may be behind another: if the first produces a path that begins with two slashes, the
     second may remove an authority from it.
     """
-    if _is_resolved(path):
-        yield path, ""
-        return
+    if ";" not in path and path[:2] != "//" and ("//" not in path or not has_dot_segment(path)):
+        # No server reads parameters or an authority here, so the path has one shape.
+        return _resolutions(path)
+    found: list[Form] = []
     front_paths, rests = {path}, set()
     for shape, made_by in _shapes(path):
         for resolved, step in _resolutions(shape):
-            yield resolved, joined(made_by, step)
-            if not resolved.startswith("//") or resolved in front_paths:
+            found.append((resolved, joined(made_by, step)))
+            if resolved[:2] != "//" or resolved in front_paths:
                 continue
             front_paths.add(resolved)
             for rest in behind_authority(resolved):
                 if rest not in rests:
                     rests.add(rest)
-                    for again, last in _resolutions(rest):
-                        yield again, joined(made_by, step, "network-path", last)
+                    steps = joined(joined(made_by, step), "network-path")
+                    found += [(again, joined(steps, last)) for again, last in _resolutions(rest)]
+    return found
 
 
-def _shapes(path: str) -> Iterator[tuple[str, str]]:
+def _shapes(path: str) -> list[Form]:
     """The path, the path without parameters, and the path of either as a network-path reference."""
-    yield path, ""
-    bare = _PARAMETERS.sub("", path)
-    if bare != path:
-        yield bare, "parameters"
+    found = [(path, "")]
+    bare = path
+    if ";" in path:
+        bare = _PARAMETERS.sub("", path)
+        found.append((bare, "parameters"))
         last = _LAST_PARAMETERS.sub("", path)
         if last not in (path, bare):
-            yield last, "last-parameters"
+            found.append((last, "last-parameters"))
         if (kept := parted(path)) != path:
-            yield kept, "last-parameters"
-    for text in dict.fromkeys((path, bare)):
-        if text.startswith("//"):
-            yield from ((rest, "network-path") for rest in behind_authority(text))
+            found.append((kept, "last-parameters"))
+    if path[:2] == "//":
+        found += [(rest, "network-path") for rest in behind_authority(path)]
+    if bare != path and bare[:2] == "//":
+        found += [(rest, "network-path") for rest in behind_authority(bare)]
+    return found
 
 
 _LAST_PARAMETERS = re.compile(r";[^/]*\Z")
 _PARAMETERS = re.compile(r";[^/]*")
-_SLASHES = re.compile(r"//+")
 
 
-def _resolutions(path: str) -> Iterator[tuple[str, str]]:
+def _resolutions(path: str) -> list[Form]:
     """The path with dot segments removed and slashes merged, in either order."""
-    yield path, ""
-    if "/." in path and has_dot_segment(path):
-        for text in dict.fromkeys((path, _SEMICOLON_DOTS.sub(r"\1", path))):
-            bare = undotted(text)
-            yield bare, "dots"
-            if bare.startswith("//"):
-                yield bare[1:], "dots"  # in urljoin(), ".." removes the root as well
-            yield _merge_slashes(bare), "dots+slashes"
-            yield (last := undotted(_merge_slashes(text))), "slashes+dots"
-            # In a file system "/a.pdf/." is "/a.pdf"; "/a/" is not.
-            if text.endswith(("/.", "/..")):
-                yield last.rstrip("/") or "/", "slashes+dots+file"
+    found = [(path, "")]
+    if has_dot_segment(path):
+        _add_undotted(found, path)
+        if ";" in path and (text := _SEMICOLON_DOTS.sub(r"\1", path)) != path:
+            _add_undotted(found, text)
     if "//" in path:
-        yield _merge_slashes(path), "slashes"
+        found.append((_merge_slashes(path), "slashes"))
+    return found
+
+
+def _add_undotted(found: list[Form], path: str) -> None:
+    last = bare = undotted(path)
+    found.append((bare, "dots"))
+    if "//" in path:
+        if bare[:2] == "//":
+            found.append((bare[1:], "dots"))  # in urljoin(), ".." removes the root as well
+        last = undotted(_merge_slashes(path))
+        found += [(_merge_slashes(bare), "dots+slashes"), (last, "slashes+dots")]
+    # In a file system "/a.pdf/." is "/a.pdf"; "/a/" is not.
+    if path.endswith(("/.", "/..")):
+        found.append((last.rstrip("/") or "/", "slashes+dots+file"))
 
 
 _SEMICOLON_DOTS = re.compile(r"(?<=/)(\.\.?);[^/]*")
 
 
 def _merge_slashes(path: str) -> str:
-    return _SLASHES.sub("/", path)
+    # Each turn halves the runs of slashes at least, and one turn is faster than an expression.
+    while "//" in path:
+        path = path.replace("//", "/")
+    return path

@@ -86,7 +86,11 @@ def canonical(target: str) -> str:
     """
     if target.isascii():
         to_encode = target.encode().translate(None, _NOT_ENCODED_IN_TARGET)
-        return (_IN_TARGET if to_encode else _CHANGED_ESCAPE).sub(_rewrite, target)
+        if to_encode:
+            return _IN_TARGET.sub(_rewrite, target)
+        if "%" in target:
+            return _CHANGED_ESCAPE.sub(_rewrite, target)
+        return target
     return _CHANGED_ESCAPE.sub(_rewrite, target).translate(_TO_ENCODE)
 
 

@@ -22,37 +22,40 @@ _DOTS = re.compile(r"(?<=/)(?:\.|%2[Ee]){1,2}(?=/|\Z)")
 _DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)")
 
 
-def readings(target: str) -> Iterator[tuple[str, str]]:
+def readings(target: str) -> list[tuple[str, str]]:
     """The texts that parsers make of a target, each with the steps that led to it; first the target
-    itself."""
+    itself, which for most targets is the only one."""
     found = [(rooted(cut_fragment(target)), "")]
     if "#" in target:
         found.append((rooted(target), "fragment-kept"))
     if not target.isascii():
-        found.extend(
-            [(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found]
-        )
-        # Node's url.parse() trims the byte 0xA0, which it interprets as a no-break space.
-        trimmed = [(text, origin) for text, origin in found if text[-1] == "\xa0"]
-        found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in trimmed])
-    found.extend(
-        [
+        _add_bytes_outside_ascii(found)
+    if "%2" in target and "/." in target:
+        found += [
             (text, joined(origin, "dots"))
             for each, origin in found
             for text in _without_raw_dots(each)
         ]
-    )
-    found.extend(
-        [
+    if target[:2] == "//" or ("//" in target and _may_have_dots(target)):
+        found += [
             (text, joined(origin, "network-path"))
             for each, origin in found
             for text in _by_url_parse(each)
         ]
-    )
-    yield from found
-    for text, origin in found:
-        if LONE_PERCENT.search(text):
-            yield LONE_PERCENT.sub("%25", text), joined(origin, "lone-percent")
+    if "%" in target:
+        found += [
+            (LONE_PERCENT.sub("%25", text), joined(origin, "lone-percent"))
+            for text, origin in found
+            if LONE_PERCENT.search(text)
+        ]
+    return found
+
+
+def _add_bytes_outside_ascii(found: list[tuple[str, str]]) -> None:
+    found += [(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found]
+    # Node's url.parse() trims the byte 0xA0, which it interprets as a no-break space.
+    trimmed = [(text, origin) for text, origin in found if text[-1] == "\xa0"]
+    found += [(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in trimmed]
 
 
 def _bytes_as_characters(text: str) -> str:
@@ -61,14 +64,18 @@ def _bytes_as_characters(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-def joined(*steps: str) -> str:
-    """The steps that led to a form, joined by "+"; empty ones are left out."""
-    return "+".join(filter(None, steps))
+def joined(steps: str, more: str) -> str:
+    """The steps that led to a form, and more steps, joined by "+"."""
+    if steps and more:
+        return f"{steps}+{more}"
+    return steps or more
 
 
 def cut_fragment(target: str) -> str:
     """The target without "#" and what follows: a fragment is never sent (RFC 9110 section 7.1)."""
-    return target.partition("#")[0]
+    if "#" in target:
+        return target[: target.index("#")]
+    return target
 
 
 def rooted(target: str) -> str:
@@ -81,9 +88,14 @@ def rooted(target: str) -> str:
 # --- Dot segments ---
 
 
+def _may_have_dots(text: str) -> bool:
+    """Whether a text may have a segment of dots, encoded or not."""
+    return "/." in text or "/%2" in text
+
+
 def has_dot_segment(path: str) -> bool:
     """Whether a path has a segment "." or "..", with or without parameters."""
-    return _DOT_SEGMENT.search(path) is not None
+    return "/." in path and _DOT_SEGMENT.search(path) is not None
 
 
 def undotted(path: str) -> str:
@@ -122,11 +134,8 @@ def _without_raw_dots(text: str) -> Iterator[str]:
 
 # --- Authorities ---
 
-_TWO_SLASHES = re.compile(r"//[^/]*")
-_ANY_SLASHES = re.compile(r"//+[^/]*")
 
-
-def behind_authority(path: str) -> Iterator[str]:
+def behind_authority(path: str) -> list[str]:
     """The rest of a path that begins with two or more slashes, after an authority is removed from
     it.
 
@@ -134,8 +143,16 @@ def behind_authority(path: str) -> Iterator[str]:
     run of slashes ("special authority ignore slashes state"). The authority is not validated:
     parsers differ on that, and a form can only add a denial.
     """
-    rests = (pattern.sub("", path, count=1) or "/" for pattern in (_TWO_SLASHES, _ANY_SLASHES))
-    yield from dict.fromkeys(rests)
+    rest = _from_slash(path[2:])
+    if path[2:3] != "/":
+        return [rest]
+    behind_all = _from_slash(path.lstrip("/"))
+    return [rest] if rest == behind_all else [rest, behind_all]
+
+
+def _from_slash(text: str) -> str:
+    at = text.find("/")
+    return text[at:] if at >= 0 else "/"
 
 
 # The bytes at which Node's url.parse() ends a host, besides "/", "?" and "#". A front server may
@@ -143,6 +160,7 @@ def behind_authority(path: str) -> Iterator[str]:
 _HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}]")
 _ENCODED_HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}\x7f-\xff]")
 _PORT = re.compile(r":[0-9]*\Z")
+_HOST_ALONE = re.compile(r"[A-Za-z0-9._-]*").fullmatch
 
 
 def _by_url_parse(text: str) -> Iterator[str]:
@@ -150,12 +168,14 @@ def _by_url_parse(text: str) -> Iterator[str]:
     removed dot segments."""
     path, mark, query = text.partition("?")
     starts = [path]
-    if _ENCODED_DOT.search(path) or ("/." in path and has_dot_segment(path)):
+    if _may_have_dots(path):
         starts.append(undotted(_DOTS.sub(lambda found: _ENCODED_DOT.sub(".", found[0]), path)))
     for each in starts:
         if not each.startswith("//"):
             continue
         authority, slash, rest = each[2:].partition("/")
+        if _HOST_ALONE(authority):
+            continue
         moved = {_moved_to_path(authority, end) for end in (_HOST_END, _ENCODED_HOST_END)}
         yield from ("/" + each + slash + rest + mark + query for each in sorted(moved) if each)
 

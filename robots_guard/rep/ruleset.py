@@ -18,15 +18,13 @@ from robots_guard.rep.matcher import NO_RULE, TOO_COMPLEX, Constant, Matcher, pa
 from robots_guard.rep.pace import Pace, pace_of
 from robots_guard.rep.paths import (
     Matching,
-    Variant,
     folded,
     has_encoded_slash,
-    is_alone,
     is_plain,
     variants,
 )
 from robots_guard.rep.paths import matching as matching_of
-from robots_guard.rep.percent import canonical, meets_escapes, target_form
+from robots_guard.rep.percent import meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.readings import cut_fragment, rooted
 from robots_guard.rep.robots import Robots, parse, parse_clean
@@ -309,64 +307,78 @@ class _Document(Ruleset):
         return self._judge_all_forms(target, host, port, scheme)
 
     def _judge_all_forms(self, target: str, host: str, port: int, scheme: str) -> Ruling:
-        if self._plain and self._dialect.percent == "rfc9309" and target[:1] == "/":
-            # The canonical form is judged first, and is the only one if the target is alone; an
-            # empty query has two forms.
-            bare = target.removesuffix("?")
-            form = canonical(bare)
-            if is_alone(form, bare):
-                ruling = self._ruling(self._matcher.decide(form + target[len(bare) :]))
-                if (
-                    bare == target
-                    or not ruling.allowed
-                    or self._ruling(self._matcher.decide(form)).allowed
-                ):
-                    return ruling
-        written = rooted(cut_fragment(target))
-        if written == EXEMPT and self._dialect.exempts_robots_txt and not self._matching.resolves:
+        resolves = self._matching.resolves
+        if not resolves and self._is_exempt(target):
             return self._exempt()
         if self._hosts and host and not hosts.is_main(self._hosts, host, port, scheme):
             return self._mirror()
-        ruling = self._ruling(self._matcher.decide(target_form(self._dialect.percent)(written)))
-        if ruling.allowed and self._matching.resolves:
-            return self._denial(target) or self._doubt(target, ruling)
+        if not resolves:
+            return self._ruling(self._rank_as_written(target))
+        forms = variants(target)
+        ranks = list(map(self._canonical.decide, forms))
+        # The target as written has the first of these forms, unless the dialect has its own way of
+        # comparing.
+        first = ranks[0]
+        if self._dialect.percent != "rfc9309":
+            first = self._rank_as_written(target)
+        ruling = self._ruling(first)
+        if not ruling.allowed:
+            return ruling
+        # Usually one rule decides all forms, or no rule does.
+        if self._matching.folds or ranks.count(first) != len(ranks):
+            denial = self._denial(forms)
+            if denial is not None:
+                return denial
+        if "%" in target and not self._matching.folds and has_encoded_slash(target):
+            return self._doubt(forms, ruling)
         return ruling
 
-    def _denial(self, target: str) -> Ruling | None:
-        """The ruling of the first other form that is disallowed."""
-        for variant in variants(target):
-            denial = self._denial_of_form(variant, self._canonical, "standard")
-            if denial is None and self._matching.folds:
-                denial = self._denial_of_folded_forms(variant)
+    def _is_exempt(self, target: str) -> bool:
+        written = rooted(cut_fragment(target))
+        return written == EXEMPT and self._dialect.exempts_robots_txt
+
+    def _rank_as_written(self, target: str) -> int:
+        written = rooted(cut_fragment(target))
+        return self._matcher.decide(target_form(self._dialect.percent)(written))
+
+    def _denial(self, forms: dict[str, str]) -> Ruling | None:
+        """The ruling of the first form that is disallowed."""
+        folds = self._matching.folds
+        for form, made_by in forms.items():
+            denial = self._denial_of(form, self._canonical)
             if denial is not None:
+                return denial._replace(form=f"standard:{made_by}")
+            if folds and (denial := self._denial_of_folded_forms(form, made_by)):
                 return denial
         return None
 
-    def _denial_of_folded_forms(self, variant: Variant) -> Ruling | None:
-        for form in (variant, *folded(variant)):
-            denial = self._denial_of_form(form, self._canonical, "strict")
-            if denial is None:
-                lower = Variant(form.text.lower(), f"{form.made_by}+letter-case")
-                denial = self._denial_of_form(lower, self._folded, "strict")
+    def _denial_of_folded_forms(self, form: str, made_by: str) -> Ruling | None:
+        denial = self._denial_of(form.lower(), self._folded)
+        if denial is not None:
+            return denial._replace(form=f"strict:{made_by}+letter-case")
+        for text, steps in folded(form):
+            denial = self._denial_of(text, self._canonical)
             if denial is not None:
-                return denial
+                return denial._replace(form=f"strict:{steps}")
+            denial = self._denial_of(text.lower(), self._folded)
+            if denial is not None:
+                return denial._replace(form=f"strict:{steps}+letter-case")
         return None
 
-    def _denial_of_form(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
-        ruling = self._ruling(matcher.decide(variant.text))
-        if ruling.allowed:
+    def _denial_of(self, form: str, matcher: Matcher) -> Ruling | None:
+        rank = matcher.decide(form)
+        if rank == NO_RULE:
             return None
-        return ruling._replace(form=f"{name}:{variant.made_by}")
+        ruling = self._ruling(rank)
+        return None if ruling.allowed else ruling
 
-    def _doubt(self, target: str, ruling: Ruling) -> Ruling:
-        """Mark a ruling as ambiguous if it depends on %2F, which many servers but no standard read
-        as a slash."""
-        if self._matching.folds or not has_encoded_slash(target):
-            return ruling
-        forms = (form for variant in variants(target) for form in folded(variant))
-        doubtful = any(self._denial_of_form(form, self._canonical, "strict") for form in forms)
-        if doubtful:
-            return ruling._replace(ambiguous="pct_slash")
+    def _doubt(self, forms: dict[str, str], ruling: Ruling) -> Ruling:
+        """Mark a ruling as ambiguous if it depends on %2F in one of the forms, which many servers
+        but no standard read as a slash."""
+        for form in forms:
+            for text, _ in folded(form):
+                if self._denial_of(text, self._canonical):
+                    return ruling._replace(ambiguous="pct_slash")
         return ruling
 
     def _exempt(self) -> Ruling:

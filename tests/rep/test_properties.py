@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rep.rows import ask
+from rep.slow_forms import slow_folded, slow_variants
 from rep.test_matcher import slowly_matches
 
 from robots_guard.origin import wire_text
@@ -105,12 +106,55 @@ def test_standard_denies_what_any_form_denies(rules, target):
     body = body_of(rules).encode()
     spec = compile_rules(body, dialect("rfc9309"), "x", "spec")
     standard = compile_rules(body, dialect("rfc9309"), "x", "standard")
-    forms = [variant.text for variant in variants(target)]
+    forms = variants(target)
     expected = spec.judge(target).allowed and all(
         spec.judge(form).allowed for form in forms if form != "/robots.txt"
     )
 
     assert standard.judge(target).allowed is expected
+
+
+@settings(max_examples=400)
+@given(RULES, TARGETS, st.sampled_from(("standard", "strict")))
+def test_the_first_form_that_is_denied_decides(rules, target, profile):
+    """In strict, each form is judged as it is, in lower case, and then with slashes decoded."""
+    rules = [(field, pattern.partition("#")[0]) for field, pattern in rules]
+    ruling = compile_rules(body_of(rules).encode(), dialect("rfc9309"), "x", profile).judge(target)
+    assume(not ruling.exempt)
+    denials = (
+        (name, place)
+        for name, form, ignores_case in _forms_in_order(target, profile)
+        if (place := _place_of_denial(rules, form, ignores_case=ignores_case)) is not None
+    )
+    name, place = next(denials, ("spec", None))
+
+    assert ruling.allowed is (place is None)
+    assert ruling.form == name
+    assert place is None or ruling.rule.line == place + 2
+
+
+def _forms_in_order(target, profile):
+    for number, (form, made_by) in enumerate(slow_variants(target).items()):
+        yield f"standard:{made_by}" if number else "spec", form, False
+        if profile == "strict":
+            yield f"strict:{made_by}+letter-case", form, True
+            for text, steps in slow_folded(form):
+                yield f"strict:{steps}", text, False
+                yield f"strict:{steps}+letter-case", text, True
+
+
+def _place_of_denial(rules, form, *, ignores_case):
+    """The place of the rule that disallows a canonical form, or None."""
+    hits = []
+    for place, (field, pattern) in enumerate(rules):
+        written = canonical_rules(wire_text(pattern))
+        if ignores_case:
+            written, form = written.lower(), form.lower()
+        if slowly_matches(written, form):
+            hits.append((len(written), field == "Allow", -place))
+    if not hits or max(hits)[1]:
+        return None
+    return -max(hits)[2]
 
 
 @settings(max_examples=300)

@@ -32,26 +32,27 @@ def test_a_target_has_these_readings_besides_itself(target, others):
 
 
 def test_a_fragment_is_cut_or_kept_and_either_is_read_further():
-    assert list(readings("/x#/a/./%2e%2e")) == [
+    assert readings("/x#/a/./%2e%2e") == [
         ("/x", ""),
         ("/x#/a/./%2e%2e", "fragment-kept"),
         ("/x#/a/%2e%2e", "fragment-kept+dots"),
     ]
-    assert list(readings("//h;x#/c")) == [
+    assert readings("//h;x#/c") == [
         ("//h;x", ""),
         ("//h;x#/c", "fragment-kept"),
         ("/;x", "network-path"),
         ("/;x#/c", "fragment-kept+network-path"),
     ]
-    assert ("/\xc3\xa9#%25", "fragment-kept+latin-1+lone-percent") in list(readings("/\xe9#%"))
+    assert ("/\xc3\xa9#%25", "fragment-kept+latin-1+lone-percent") in readings("/\xe9#%")
 
 
 def test_a_target_without_a_first_slash_is_read_from_the_root():
-    assert list(readings("a#b")) == [("/a", ""), ("/a#b", "fragment-kept")]
+    assert readings("a#b") == [("/a", ""), ("/a#b", "fragment-kept")]
 
 
 def test_empty_steps_are_omitted():
-    assert joined("", "dots", "", "slashes") == "dots+slashes"
+    assert joined("", "dots") == joined("dots", "") == "dots"
+    assert joined("dots", "slashes") == "dots+slashes"
 
 
 @pytest.mark.parametrize(
@@ -74,4 +75,4 @@ def test_dot_segments_are_removed_as_rfc_3986_says(path, bare):
     [("//h/b", ["/b"]), ("//h", ["/"]), ("///h/b", ["/h/b", "/b"]), ("////h/b", ["//h/b", "/b"])],
 )
 def test_an_authority_begins_behind_two_slashes_or_behind_all(path, rests):
-    assert list(behind_authority(path)) == rests
+    assert behind_authority(path) == rests

@@ -84,9 +84,9 @@ def other_forms(target: str, matching: Matching) -> Iterator[Form]:
     if not matching.resolves or (is_plain(target) and not matching.folds):
         return
     for variant in variants(target):
-        texts = [variant.text]
+        texts = [variant]
         if matching.folds:
-            texts += [form.text for form in folded(variant)]
+            texts += [text for text, _ in folded(variant)]
         for text in texts:
             yield Form(text)
             if matching.folds:
