@@ -17,6 +17,7 @@ from typing import NamedTuple
 from robots_guard.errors import SettingsError
 from robots_guard.rep.percent import canonical
 from robots_guard.rep.readings import (
+    LONE_PERCENT,
     behind_authority,
     has_dot_segment,
     joined,
@@ -99,14 +100,12 @@ def variants(target: str) -> dict[str, str]:
     `target` is as on the wire, including "#". Most targets with dot segments or doubled slashes
     have two forms.
     """
+    if _has_one_form(target):
+        return {canonical(target): "percent-encoding"}
     found: dict[str, str] = {}
     for reading, origin in readings(target):
-        form = canonical(reading)
-        path, mark, query = form.partition("?")
+        path, mark, query = canonical(reading).partition("?")
         ending = mark + query
-        if "//" not in path and ";" not in path and "/." not in path and ending != "?":
-            found.setdefault(form, origin or "percent-encoding")
-            continue
         for resolved, step in _paths(path):
             made_by = joined(origin, step)
             found.setdefault(resolved + ending, made_by or "percent-encoding")
@@ -114,6 +113,25 @@ def variants(target: str) -> dict[str, str]:
             if ending == "?":
                 found.setdefault(resolved, joined(made_by, "empty-query"))
     return found
+
+
+def _has_one_form(target: str) -> bool:
+    """Whether every parser and server makes the same of a target. True of many with escapes, or
+    with a URL in their query."""
+    path = target
+    if "?" in target:
+        path = target[: target.index("?")]
+    return (
+        "//" not in path
+        and "/." not in path
+        and "/%2" not in path
+        and ";" not in path
+        and "#" not in target
+        and target[-1:] != "?"
+        and target[:1] == "/"
+        and target.isascii()
+        and ("%" not in target or LONE_PERCENT.search(target) is None)
+    )
 
 
 def folded(form: str) -> list[Form]:

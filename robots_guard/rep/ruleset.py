@@ -315,7 +315,7 @@ class _Document(Ruleset):
         if not resolves:
             return self._ruling(self._rank_as_written(target))
         forms = variants(target)
-        ranks = list(map(self._canonical.decide, forms))
+        ranks = [self._canonical.decide(form) for form in forms]
         # The target as written has the first of these forms, unless the dialect has its own way of
         # comparing.
         first = ranks[0]
