@@ -1,38 +1,72 @@
-"""A build hook that puts the man pages and the completion scripts into the wheel."""
+"""A build hook: the man pages and completion scripts of a wheel and, if asked for, its compiled core."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+#: This environment variable, set to 1, asks for a wheel whose core is compiled by mypyc. Such a
+#: wheel is for the version of CPython and the platform that built it.
+COMPILED = "ROBOTS_GUARD_COMPILED"
+#: The modules that are compiled: reading robots.txt files and URLs, and matching them.
+CORE = ("robots_guard/origin.py", "robots_guard/rep/[a-z]*.py")
+#: A script whose arguments are mypy's configuration and the modules. Without debug information,
+#: the same modules result in the same bytes in every directory.
+COMPILE = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+modules = mypycify(
+    ["--config-file", *sys.argv[1:]], debug_level="0", group_name="robots_guard"
+)
+setup(name="robots_guard", ext_modules=modules, script_args=["build_ext", "--inplace"])
+"""
 
-class CommandLineReference(BuildHookInterface):
-    """Writes the files into a temporary directory, from which the builder copies them."""
+
+class WheelFiles(BuildHookInterface):
+    """Writes what a wheel has beside the sources into a temporary directory, from which the builder
+    copies it."""
 
     PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """The compiler, if it is needed: the version of mypy that checks the types."""
+        if not _is_compiled():
+            return []
+        text = Path(self.root, "pyproject.toml").read_text(encoding="utf-8")
+        types = tomllib.loads(text)["dependency-groups"]["types"]
+        mypy = next(each for each in types if each.startswith("mypy=="))
+        return [mypy.replace("mypy", "mypy[mypyc]"), "setuptools>=77"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the files. An editable installation has none: its commands change with the tree."""
         self._directory = Path(tempfile.mkdtemp(prefix="robots-guard-build-"))
         if version == "editable":
             return
-        for place, text in self._files().items():
+        for place, text in self._reference().items():
             source = self._directory / place
             source.parent.mkdir(parents=True, exist_ok=True)
             source.write_text(text, encoding="utf-8")
             source.chmod(0o644)
             build_data["shared_data"][str(source)] = place
+        if _is_compiled():
+            build_data |= {"pure_python": False, "infer_tag": True}
+            build_data["force_include"] |= self._compile(self._directory / "core")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  hatchling's signature
         """Remove the temporary directory."""
         shutil.rmtree(self._directory)
 
-    def _files(self) -> dict[str, str]:
+    def _reference(self) -> dict[str, str]:
+        """The man pages and completion scripts by their place in the wheel."""
         sys.path.insert(0, self.root)
         try:
             from robots_guard.cli.main import NAME, commands
@@ -42,3 +76,24 @@ class CommandLineReference(BuildHookInterface):
             return dict(installed_files(describe(commands, NAME), self.metadata.version))
         finally:
             sys.path.remove(self.root)
+
+    def _compile(self, directory: Path) -> dict[str, str]:
+        """Compile the core in a copy of the package, so that the tree itself is never mixed with
+        compiled modules; return the place of each file in the wheel."""
+        root = Path(self.root)
+        package = directory / "robots_guard"
+        shutil.copytree(root / "robots_guard", package, ignore=shutil.ignore_patterns("*.so"))
+        modules = sorted(str(path.relative_to(root)) for each in CORE for path in root.glob(each))
+        subprocess.run(
+            [sys.executable, "-c", COMPILE, root / "pyproject.toml", *modules],
+            cwd=directory,
+            check=True,
+            stdout=sys.stderr,
+        )
+        build = directory / "build"
+        compiled = [each for each in directory.rglob("*.so") if build not in each.parents]
+        return {str(path): str(path.relative_to(directory)) for path in compiled}
+
+
+def _is_compiled() -> bool:
+    return os.environ.get(COMPILED, "") == "1"

@@ -3,12 +3,14 @@
 1. The sdist and the wheel are built twice, in different directories, with different umasks and file
    times. They must be equal byte for byte. The time in them is SOURCE_DATE_EPOCH, or the time of the
    last commit.
-2. `twine check --strict` reads what the package index will show.
-3. The wheel is installed with all extras, and what was installed is written as a CycloneDX SBOM
+2. For each CPython of the classifiers that this machine has, a wheel with the compiled core is
+   built from the sdist, also twice, and made a manylinux wheel.
+3. `twine check --strict` reads what the package index will show.
+4. The wheel is installed with all extras, and what was installed is written as a CycloneDX SBOM
    beside it.
-4. SHA256SUMS lists all files.
-5. With --upload, and only for a clean tree whose tag is the version, the wheel and the sdist are
-   uploaded.
+5. SHA256SUMS lists all files.
+6. With --upload, and only for a clean tree whose tag is the version, the wheels and the sdist are
+   uploaded. An upload without a compiled wheel for each of these versions is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SUMS = "SHA256SUMS"
@@ -36,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="directory of the files")
     parser.add_argument("--no-sbom", action="store_true", help="install nothing, write no SBOM")
+    parser.add_argument("--no-compiled", action="store_true", help="build the pure wheel alone")
     parser.add_argument("--upload", action="store_true", help="upload the release with twine")
     options = parser.parse_args()
     if options.upload:
@@ -44,12 +49,16 @@ def main() -> None:
     options.output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="robots-guard-release-") as scratch:
         built = build_twice(Path(scratch), options.output)
+        if not options.no_compiled:
+            built += build_compiled(built[0], Path(scratch), options.output)
         _run("-m", "twine", "check", "--strict", *map(str, built))
         if not options.no_sbom:
-            wheel = next(path for path in built if path.suffix == ".whl")
+            wheel = next(path for path in built if path.name.endswith("-none-any.whl"))
             write_sbom(wheel, Path(scratch), options.output)
     write_sums(options.output)
     if options.upload:
+        if len(built) != 2 + len(_pythons()):
+            sys.exit("release: a wheel with the compiled core is missing")
         _run("-m", "twine", "upload", "--non-interactive", *map(str, built))
 
 
@@ -76,6 +85,59 @@ def _build(source: Path, output: Path, epoch: str, umask: int) -> list[Path]:
         stdout=subprocess.DEVNULL,
     )
     return sorted(path for path in output.iterdir() if path.name.startswith("robots_guard-"))
+
+
+def build_compiled(sdist: Path, scratch: Path, output: Path) -> list[Path]:
+    """Build a wheel with the compiled core into `output` for each interpreter that is here. Exits
+    if a second build differs."""
+    built = []
+    for name in _pythons():
+        python = shutil.which(name)
+        if python is None or subprocess.run([python, "-V"], check=False).returncode != 0:
+            print(f"release: no wheel with the compiled core for {name}: it is not on this machine")
+            continue
+        first, second = (_compiled_wheel(python, sdist, scratch / name / each) for each in "12")
+        if first.read_bytes() != second.read_bytes():
+            sys.exit(f"release: {first.name} differs when it is built a second time")
+        built.append(Path(shutil.copy(first, output)))
+        print(f"release: two builds are equal: {first.name}")
+    return built
+
+
+def _compiled_wheel(python: str, sdist: Path, place: Path) -> Path:
+    """Build one from the sdist, and let auditwheel find the oldest glibc on which it runs."""
+    place.mkdir(parents=True)
+    versions = place / "versions.txt"
+    versions.write_text("\n".join(_project()["dependency-groups"]["release"]), encoding="utf-8")
+    options = ("--quiet", "--no-deps", "--no-cache-dir", "--wheel-dir", str(place))
+    _run(
+        "-m",
+        "pip",
+        "wheel",
+        *options,
+        str(sdist),
+        python=python,
+        ROBOTS_GUARD_COMPILED="1",
+        PIP_CONSTRAINT=str(versions),
+        PIP_BUILD_CONSTRAINT=str(versions),
+    )
+    (wheel,) = place.glob("*.whl")
+    _run("-m", "auditwheel", "repair", "--wheel-dir", str(place / "repaired"), str(wheel))
+    (repaired,) = (place / "repaired").glob("*.whl")
+    return repaired
+
+
+def _pythons() -> list[str]:
+    """The interpreters of the classifiers: python3.11 and so on."""
+    classifiers = _project()["project"]["classifiers"]
+    found = (
+        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each) for each in classifiers
+    )
+    return [f"python{each[1]}" for each in found if each]
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def _aged_copy(built: list[Path], place: Path) -> Path:
@@ -150,8 +212,9 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _run(*arguments: str, python: str = sys.executable) -> None:
-    environment = os.environ | {"SOURCE_DATE_EPOCH": _source_date_epoch()}  # the SBOM's time, too
+def _run(*arguments: str, python: str = sys.executable, **variables: str) -> None:
+    environment = os.environ | variables
+    environment["SOURCE_DATE_EPOCH"] = _source_date_epoch()  # the SBOM's time, too
     subprocess.run([python, *arguments], check=True, env=environment)
 
 
