@@ -9,9 +9,8 @@ Twisted reactor and inside mitmproxy.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
 from robots_guard.core.events import Event
@@ -19,6 +18,9 @@ from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
 from robots_guard.origin import Origin
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future  # it imports `logging`
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -23,6 +23,7 @@ from robots_guard import __version__
 from robots_guard.cli.config_option import config_option
 from robots_guard.cli.group import CommandGroup
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
+from robots_guard.rep import is_compiled
 from robots_guard.text import printable
 
 NAME = "robots-guard"
@@ -133,6 +134,16 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    core = "interpreted"
+    if is_compiled():
+        core = "compiled"
+    click.echo(f"{NAME} {__version__} (core: {core})")
+    context.exit()
+
+
 @click.command(
     NAME,
     cls=Commands,
@@ -143,7 +154,14 @@ def _dashed(name: str) -> str:
         "max_content_width": 100,
     },
 )
-@click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @config_option
 def commands() -> None:
     """Make crawlers obey robots.txt, and prove it afterwards."""

@@ -16,11 +16,22 @@ from support.waiting import eventually
 from robots_guard.cli import main as cli
 from robots_guard.errors import MissingExtra
 from robots_guard.invocation import ALL_SETTINGS
+from robots_guard.rep import matcher
 from robots_guard.testing import Reply
 
 
-def test_the_version(apart):
-    assert apart("--version") == (0, f"robots-guard {version('robots_guard')}\n", "")
+@pytest.mark.parametrize("core", ["compiled", "interpreted"])
+def test_the_version_says_which_core_is_installed(core, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "is_compiled", lambda: core == "compiled")
+
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"robots-guard {version('robots_guard')} (core: {core})\n"
+
+
+def test_the_core_is_compiled_if_its_modules_are_no_python_files(apart):
+    kind = "interpreted" if matcher.__file__.endswith(".py") else "compiled"
+
+    assert apart("--version") == (0, f"robots-guard {version('robots_guard')} (core: {kind})\n", "")
 
 
 @pytest.mark.parametrize(
