@@ -4,8 +4,6 @@ A setting has one name everywhere: `agent` here, `ROBOTS_GUARD_AGENT` in Scrapy,
 `robots_guard_agent` among mitmproxy's options, `--agent` on the command line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time
@@ -74,17 +72,6 @@ _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[
 REPORT_ONLY = "report_only: no request is refused because of a robots.txt"
 #: The clocks of a running program, for all layers above this one.
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
-
-
-def signals_note(settings: Settings) -> str:
-    """Return what an integration says at its start about signals; empty if they are off."""
-    if settings.signals == "off":
-        return ""
-    if settings.enforces_signals:
-        return f"signals are enforced for the purposes {', '.join(settings.declared)}"
-    if settings.purposes:
-        return f"signals are recorded only (signals = {settings.signals})"
-    return "signals are recorded only, because no purposes are declared"
 
 
 def default_store() -> str:
@@ -459,7 +446,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return recording._replace(audit_passes="none")
         return recording
 
-    def log_options(self, component: str) -> LogOptions:
+    def log_options(self, component: str) -> "LogOptions":
         """Return what an integration records under these settings, and for how long.
 
         Short-lived commands remove nothing. Raises SettingsError.
@@ -484,7 +471,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """How much of queries and clients is recorded under these settings, and logged."""
         return Privacy(query=self.audit_query, client=self.audit_client)
 
-    def writing(self, component: str) -> WriterOptions:
+    def writing(self, component: str) -> "WriterOptions":
         """Return how an integration's audit log is written under these settings. Its `start`
         records have the settings in effect.
 
@@ -527,7 +514,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return component not in _RELEASE_UNRECORDED
         return self.audit_required == "always"
 
-    def guard_options(self, component: str, *, demands_verified: bool) -> GuardOptions:
+    def guard_options(self, component: str, *, demands_verified: bool) -> "GuardOptions":
         """Return the options of an integration's guard under these settings."""
         from robots_guard.guard.options import GuardOptions
 
@@ -549,6 +536,17 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The User-Agent of a fetch without a crawler's own header. It contains the product
         token."""
         return self.user_agent or f"{self.agent} (robots_guard)"
+
+
+def signals_note(settings: Settings) -> str:
+    """Return what an integration says at its start about signals; empty if they are off."""
+    if settings.signals == "off":
+        return ""
+    if settings.enforces_signals:
+        return f"signals are enforced for the purposes {', '.join(settings.declared)}"
+    if settings.purposes:
+        return f"signals are recorded only (signals = {settings.signals})"
+    return "signals are recorded only, because no purposes are declared"
 
 
 class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -683,7 +681,7 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         return ranges
 
-    def identity(self) -> Identity:
+    def identity(self) -> "Identity":
         """Return which agent a client's requests are judged as. Raises SettingsError for an agents
         file that cannot be used."""
         from robots_guard.gateway.identity import Identity, agents_in
@@ -697,7 +695,7 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             sets_user_agent=self.set_user_agent,
         )
 
-    def destinations(self, listening: Callable[[], Addresses] = tuple) -> DestinationPolicy:
+    def destinations(self, listening: "Callable[[], Addresses]" = tuple) -> "DestinationPolicy":
         """Return which destinations clients may reach.
 
         `listening` returns the addresses and ports on which the proxy listens now. A request to one
@@ -928,7 +926,7 @@ def _spell(name: str, spelling: str) -> str:
 
 def direct_fetcher(
     settings: Settings, *, trusts_caller: bool, authorities: str | None = None
-) -> HttpFetcher:
+) -> "HttpFetcher":
     """Return a fetcher that is independent of the framework's own client.
 
     `trusts_caller`: the caller (a crawl, a person) can reach the origin anyway, so its address may
@@ -958,7 +956,7 @@ def open_guard(
     fetcher: Fetcher,
     demands_verified: bool = True,
     on_decision: Callable[[Decision], None] = lambda _: None,
-) -> Guard:
+) -> "Guard":
     """Open a guard for one integration, with its store and audit log. `on_decision` is called with
     each decision after it was recorded.
 

@@ -20,8 +20,7 @@ HEAVY = {
     "multiprocessing", "rich.console", "sqlite3", "ssl", "subprocess", "tomllib", "unittest", "xml", "zipfile",
 }  # fmt: skip
 CLI = {"click", "msgspec", "typing_extensions"}
-CONFIGURED = CLI | {"platformdirs", "tomllib"}
-JUDGING = CONFIGURED | {"cachetools", "email", "http_sf", "idna", "publicsuffixlist", "rich"}
+JUDGING = CLI | {"cachetools", "http_sf", "idna", "platformdirs", "publicsuffixlist", "rich"}
 
 ROBOTS = "robots.txt"
 URL = "https://a.test/x"
@@ -30,6 +29,7 @@ IMPORTED = {
     ("--help",): CLI,
     ("--version",): CLI,
     ("check", "--agent", "bot", "--robots", ROBOTS, URL): JUDGING,
+    ("config", "show"): JUDGING - {"cachetools"},
 }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import click
@@ -130,9 +129,17 @@ OTHER = "Other settings"
 def _section(name: str) -> str:
     """Return the section of the help in which a setting is listed."""
     for title, patterns in SECTIONS.items():
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
+        if any(_has_form(name, pattern) for pattern in patterns):
             return title
     return OTHER
+
+
+def _has_form(name: str, pattern: str) -> bool:
+    """Whether a name has the form of a pattern with one `*` at most. (fnmatch would compile each.)"""
+    begin, star, end = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return name.startswith(begin) and name.endswith(end)
 
 
 def _option(name: str) -> Callable[[F], F]:

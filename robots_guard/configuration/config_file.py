@@ -7,7 +7,6 @@ of lines that tomllib accepts is one statement, and its keys are on the first of
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +73,8 @@ def _tool_table(path: Path, own: Any, text: str) -> ConfigFile:
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
+    import tomllib  # only where there is a file
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -136,6 +137,8 @@ def _lines(text: str) -> Iterator[tuple[Keys, int]]:
 def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
     """Each statement: its first line, whether it is the header of a table, and what it means by
     itself. That is None for a last one without an end."""
+    import tomllib
+
     begun: list[str] = []
     first = 0
     for number, line in enumerate(text.split("\n"), 1):

@@ -5,8 +5,6 @@ win over the top level, and what only that component has. The latter are describ
 are in `robots_guard.settings`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal

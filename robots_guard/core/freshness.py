@@ -7,7 +7,6 @@ is measured by the local clock, which is an argument.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from robots_guard.rep.dialect import Dialect
@@ -127,6 +126,8 @@ def _seconds(text: str) -> float:
 
 def _moment(text: str) -> float:
     """An HTTP date as seconds since 1970; 0 if unreadable, so that it makes nothing fresh."""
+    from email.utils import parsedate_to_datetime  # takes long to import, and few responses need it
+
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError, TypeError, IndexError):

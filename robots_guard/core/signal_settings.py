@@ -4,8 +4,6 @@ Lists are texts whose members are separated by commas, because every integration
 line can pass a text.
 """
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from functools import lru_cache

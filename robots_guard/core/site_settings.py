@@ -5,8 +5,6 @@ values and what they mean. The first sentence of a description is the help text 
 the whole description, in Markdown, is the entry in docs/settings.md.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, get_origin
