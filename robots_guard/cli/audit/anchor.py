@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 from pathlib import Path
 
-import aiohttp
 import click
 import msgspec
 
@@ -34,9 +32,6 @@ from robots_guard.settings import CLOCKS
 from robots_guard.text import counted
 
 DAMAGED = 1  # the exit status if a writer's chain is broken
-TIMEOUT = 30.0  # seconds for the response of an authority
-LARGEST = 1024 * 1024  # bytes of a response
-_HEADERS = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
 
 
 @click.command()
@@ -83,8 +78,10 @@ def _is_usable(found: WriterFinding) -> bool:
 def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
     """Get a timestamp of the heads, and keep it in the directory. Raises SettingsError."""
     request = timestamp_request(heads)
+    from robots_guard.cli.audit.authority import response_of
+
     with progress("asking the authority"):
-        response = asyncio.run(_ask(tsa, request.body))
+        response = response_of(tsa, request.body)
     try:
         token = token_of(response, request)
         anchor = Anchor(at=moment(CLOCKS.now()) or "", heads=sorted(heads), tsa=tsa, token=token)
@@ -101,41 +98,6 @@ def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
         " keep a copy of the file elsewhere, too",
         err=True,
     )
-
-
-async def _ask(url: str, query: bytes) -> bytes:
-    """The response of an authority (RFC 3161 section 3.4). Raises SettingsError."""
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            # RFC 3161 has no redirects, and a client would turn the query into a GET
-            session.post(url, data=query, headers=_HEADERS, allow_redirects=False) as response,
-        ):
-            if response.status != 200:
-                raise SettingsError(
-                    f"--tsa {url!r} answers {response.status}: name the URL of a time-stamping authority"
-                )
-            return await _whole_of(response)
-    except TimeoutError as error:
-        raise SettingsError(
-            f"--tsa {url!r} does not answer within {TIMEOUT:.0f} s: try again later"
-        ) from error
-    except (aiohttp.ClientError, ValueError, OSError) as error:
-        why = str(error) or type(error).__name__
-        raise SettingsError(
-            f"--tsa {url!r} cannot be used ({why}): name the URL of a time-stamping authority"
-        ) from error
-
-
-async def _whole_of(response: aiohttp.ClientResponse) -> bytes:
-    """The body of a response, which may come in parts. Raises ValueError if it is too long."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > LARGEST:
-            raise ValueError(f"its response is larger than {LARGEST // 1024} KiB")
-    return bytes(body)
 
 
 def _write(path: Path, content: bytes) -> None:
