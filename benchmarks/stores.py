@@ -1,21 +1,30 @@
 """The cost of the policy stores: per lookup, per put, per origin, and with concurrent processes.
 
     python benchmarks/stores.py [--corpus FILE] [--redis URL] [--origins 1000000] [--seconds 5]
+    python benchmarks/stores.py --only verdicts [--corpus FILE] [--redis URL] [--rounds 20]
 
 L1 is a guard's local cache; L2 is a store, from the call to compiled rules. Prints the results with
 their goals.
+
+`verdicts` measures the first verdict for an origin whose policy lies in the store and not in
+memory, next to a bare read of the same bytes by the driver (sqlite3, redis-py). Both sides take
+turns, round by round; the figures are medians of the rounds, with quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import multiprocessing
 import random
 import resource
+import sqlite3
 import statistics
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,13 +32,19 @@ from typing import Any
 from corpus import arguments, files
 
 from robots_guard.core import codec
-from robots_guard.core.access import Fetched
+from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import StoreError
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.options import GuardOptions
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import Origin, origin_of
-from robots_guard.ports import SharedStore
+from robots_guard.ports import Clocks, SharedStore
 from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
 from robots_guard.rep.ruleset import compile_rules
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
@@ -106,6 +121,126 @@ def compiled(store: SharedStore, key: Origin) -> None:
 def leased(store: SharedStore, key: Origin) -> None:
     store.take(key, "token", NOW, 35.0)
     store.release(key, "token")
+
+
+# -- from the store to a verdict -------------------------------------------------------------------
+
+ASKED = 300  # origins of a round
+CLOCKS = Clocks(now=lambda: NOW + 1.0, monotonic=time.monotonic)
+
+
+class NoLog:
+    """An audit log that keeps nothing: its cost is measured by audit_log.py."""
+
+    def write(self, decision: object) -> None:
+        """Keep nothing."""
+
+    def note(self, event: object, *, is_tried_again: bool = False) -> None:
+        """Keep nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def opened(store: SharedStore) -> Guard:
+    """Return a guard with an empty memory."""
+    terms = Terms(dialect=RFC9309, matching=matching("standard"))
+    return Guard(
+        GuardOptions(component="benchmark", agent="examplebot", terms=terms, limits=Limits()),
+        runtime=AsyncioRuntime(),
+        clocks=CLOCKS,
+        memory=MemoryStore(),
+        store=store,
+        fetcher=ScriptedFetcher(),
+        audit_log=NoLog(),
+    )
+
+
+class Side:
+    """What one side has cost, round by round: microseconds per item, by the wall and of CPU."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.medians: list[float] = []
+        self.cpu: list[float] = []
+
+    def add(self, spent: list[float], cpu: float) -> None:
+        self.medians.append(statistics.median(spent))
+        self.cpu.append(cpu / 1000 / len(spent))
+
+    def show(self) -> None:
+        print(f"{self.name:44}{_quartiles(self.medians)} us{_quartiles(self.cpu)} us of CPU")
+
+
+def _quartiles(values: list[float]) -> str:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:9.1f} ({low:.1f} to {high:.1f})"
+
+
+def verdicts(store: SharedStore, name: str, bodies: list[bytes], read: Any, rounds: int) -> None:
+    """Measure the first verdict for each origin, next to the bare `read` of an origin's bytes."""
+    count = ASKED * 10
+    for number, body in zip(range(count), cycle(bodies), strict=False):
+        store.put(policy(number, b"# %d\n" % number + body), NOW)
+    bare, first = Side(f"{name}: bare read"), Side(f"{name}: first verdict")
+    chance = random.Random(3)
+    for _ in range(rounds):
+        keys = [origin(number) for number in chance.sample(range(count), ASKED)]
+        began = time.process_time_ns()
+        spent = timed(read, keys)
+        bare.add(spent, time.process_time_ns() - began)
+        first.add(*asyncio.run(first_verdicts(store, keys)))
+    for side in (bare, first):
+        side.show()
+    print(f"{'':44}{statistics.median(first.cpu) / statistics.median(bare.cpu):9.1f} times the CPU")
+
+
+async def first_verdicts(store: SharedStore, keys: list[Origin]) -> tuple[list[float], int]:
+    """Ask a new guard about each origin; return the microseconds of each, and the CPU time."""
+    guard = opened(store)
+    questions = [Question(origin=key, target="/private/x", agent="examplebot") for key in keys]
+    spent, started = [], time.process_time_ns()
+    for question in questions:
+        began = time.perf_counter_ns()
+        decision = guard.peek(question) or await guard.check(question)
+        spent.append((time.perf_counter_ns() - began) / 1000)
+        assert decision.source == "store", decision
+    cpu = time.process_time_ns() - started
+    guard._runtime.close()  # noqa: SLF001  (the store stays open)
+    return spent, cpu
+
+
+def sqlite_verdicts(directory: Path, bodies: list[bytes], rounds: int) -> None:
+    path = directory / "verdicts.sqlite"
+    store = open_store(f"sqlite:///{path}")
+    assert store is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+
+        def column(query: str, key: str | bytes) -> bytes:
+            found: bytes = connection.execute(query, (key,)).fetchone()[0]
+            return found
+
+        def read(key: Origin) -> None:
+            value = column("SELECT value FROM policies WHERE origin = ?", str(key))
+            digest = value[value.index(b"\xc4\x20") + 2 :][:32]  # MessagePack, 32 bytes
+            zlib.decompress(column("SELECT body FROM documents WHERE sha256 = ?", digest))
+
+        verdicts(store, "SQLite", bodies, read, rounds)
+    store.close()
+
+
+def redis_verdicts(url: str, bodies: list[bytes], rounds: int) -> None:
+    import redis
+
+    store = open_store(url)
+    assert store is not None
+    with closing(redis.Redis.from_url(url)) as client:
+
+        def read(key: Origin) -> None:
+            assert client.get(f"rg:{{{key}}}:policy")
+
+        verdicts(store, "Redis", bodies, read, rounds)
+    store.close()
 
 
 def memory(bodies: list[bytes]) -> None:
@@ -221,6 +356,8 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=5.0, help="seconds of concurrent processes"
     )
+    parser.add_argument("--only", choices=("verdicts",), help="measure this alone")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of verdicts")
     options = parser.parse_args()
     corpus = files(options.corpus, 900, options.seed)
     small, mixture = (
@@ -230,6 +367,11 @@ def main() -> None:
     random.Random(options.seed).shuffle(mixture)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
+        sqlite_verdicts(directory, small, options.rounds)
+        if options.redis:
+            redis_verdicts(options.redis, small, options.rounds)
+        if options.only:
+            return
         for distinct in (False, True):
             million(options.origins, mixture, directory, distinct=distinct)
         memory(small)
