@@ -93,6 +93,7 @@ class Robots(Struct):
     loose: Group
     groups: list[Group] = []
     void: list[Group] = []  # groups without a rule, in dialects that require one
+    fields: set[bytes] = set()  # of the lines that are neither User-agent nor rule
 
     @property
     def strays(self) -> list[Record]:
@@ -111,18 +112,16 @@ class Robots(Struct):
 
     def select(self, token: str) -> Selection:
         """The groups that apply to a crawler of this name in the dialect."""
-        name = _name(token, by_token=self.dialect.product_tokens)
-        aliases = self.dialect.aliases
+        dialect = self.dialect
+        name = _name(token, dialect.product_tokens)
         names: Sequence[str] = (name,)
-        if name in aliases:
-            names = aliases[aliases.index(name) :]
+        if name in dialect.aliases:
+            names = dialect.aliases[dialect.aliases.index(name) :]
         for alias in names:
-            if self._may_name(alias) and (named := self._named(alias)):
+            if named := self._named(alias):
                 return Selection(named, f"named {alias}")
         default = self._default()
-        if default:
-            return Selection(default, _BY_STAR)
-        return Selection(default, _BY_NOTHING)
+        return Selection(default, _BY_STAR if default else _BY_NOTHING)
 
     def names(self, token: str) -> bool:
         """Whether a group names this crawler, and not only every crawler."""
@@ -131,11 +130,12 @@ class Robots(Struct):
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
         crawlers."""
-        if not name or self.dialect.names != "token":
-            return name != ""
+        # The operator "in" is slower, because it also accepts a number.
         return self.text.lower().find(name.encode()) >= 0
 
     def _named(self, name: str) -> list[Group]:
+        if not name or (self.dialect.names == "token" and not self._may_name(name)):
+            return []
         fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
         fitting = [
             (group, close) for group in self.groups if (close := fit(group, name, self.dialect))
@@ -160,6 +160,8 @@ class Robots(Struct):
 
     def others_for(self, selection: Selection) -> list[Record]:
         """The lines of the selected groups that are not rules."""
+        if len(selection.groups) == 1 and not self.dialect.delay_from_star:
+            return selection.groups[0].others
         found = [record for group in selection.groups for record in group.others]
         if self.dialect.delay_from_star:
             stars = [record for group in self._default() for record in group.others]
@@ -178,7 +180,7 @@ _STAR = ord("*")
 
 
 @lru_cache(maxsize=256)
-def _name(token: str, *, by_token: bool) -> str:
+def _name(token: str, by_token: bool) -> str:
     """The crawler's name as the dialect compares it: in lower case and without version."""
     if by_token:
         return _token(token.strip().encode("utf-8", "replace"))
@@ -271,7 +273,7 @@ def _sort(raws: Iterable[bytes], robots: Robots) -> None:
     """Sort the lines into groups. One long loop, for speed: it processes every line of every
     file."""
     dialect, groups, group = robots.dialect, robots.groups, robots.loose
-    usual = SPELLINGS.get
+    usual, ends_at_blank = SPELLINGS.get, dialect.blank_line_ends
     allow = b"allow" if dialect.allow else b"disallow"
     rows, values = group.rows, group.values
     closed = True  # the next User-agent line starts a group
@@ -281,9 +283,13 @@ def _sort(raws: Iterable[bytes], robots: Robots) -> None:
         if field is not None and colon and HASH not in value:
             value = value.strip()
         elif raw:
+            if raw[0] == HASH:
+                continue
             field, value = field_and_value(raw, dialect)
             if field == COMMENT:
                 continue
+        elif not ends_at_blank:
+            continue
         if field == b"disallow" or field == allow:
             rows.append(2 * number + (field != b"disallow"))
             values.append(value)
@@ -297,7 +303,8 @@ def _sort(raws: Iterable[bytes], robots: Robots) -> None:
             group.agents.append((number, field, value))
         elif field:
             group.others.append((number, field, value))
+            robots.fields.add(field)
             closed = closed or field in dialect.closing
-        elif dialect.blank_line_ends:
+        elif ends_at_blank:
             group, closed = robots.loose, True
             rows, values = group.rows, group.values

@@ -227,13 +227,13 @@ class _Document(Ruleset):
         matching: Matching,
         purpose_tokens: tuple[PurposeToken, ...] = (),
     ) -> None:
-        dialect = robots.dialect
+        dialect, text = robots.dialect, robots.text
         selection = robots.select(token)
         rows, values = patterns_of(*selection.rules, dialect)
         self._dialect = dialect
         self._others = tuple(robots.others_for(selection))
         self._matching = matching
-        self._source = SourceText(robots.text, dialect, rows)
+        self._source = SourceText(text, dialect, rows)
         self._no_match = _no_match(selection.title)
         self._rulings: dict[int, Ruling] = {}
         self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()
@@ -248,15 +248,17 @@ class _Document(Ruleset):
         # ... and so has any other ASCII target that needs no resolving, if no rule depends on
         # whether its bytes are encoded.
         self._swift = self._plain and not meets_escapes(written)
-        self.size = 800 + len(robots.text) + len(written) + 120 * len(rows)
+        self.size = 800 + len(text) + len(written) + 120 * len(rows)
         self._token = token
-        self._tokens = _named_tokens(robots, matching, purpose_tokens)
-        self.size += sum(ruleset.size for *_, ruleset in self._tokens)
+        self._tokens: tuple[tuple[str, str, _Document], ...] = ()
+        if purpose_tokens:
+            self._tokens = _named_tokens(robots, matching, purpose_tokens)
+            self.size += sum(ruleset.size for *_, ruleset in self._tokens)
         self._statements: RobotsStatements | None = NO_STATEMENTS
         if states_something(robots):
-            self.size += STATED_BYTES * len(robots.text)
+            self.size += STATED_BYTES * len(text)
             self._statements = None  # compiled on first use
-            if len(robots.text) > COMPILED_AT_ONCE:
+            if len(text) > COMPILED_AT_ONCE:
                 self._statements = RobotsStatements(robots, token, matching)
 
     def _compile_further_forms(self, values: list[bytes], written: str) -> None:

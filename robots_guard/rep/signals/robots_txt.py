@@ -68,8 +68,7 @@ _PATH = re.compile(rb"(/[^ \t]*+|\*[^ \t=]*+)(?:[ \t]++|\Z)")
 
 def states_something(robots: Robots) -> bool:
     """Whether a document has a line that this module reads. Most documents have none."""
-    groups = (robots.loose, *robots.void, *robots.groups)
-    return any(record[1] in FIELDS for group in groups for record in group.others)
+    return not FIELDS.isdisjoint(robots.fields)
 
 
 class RobotsStatements:
