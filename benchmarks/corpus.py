@@ -12,8 +12,9 @@ import base64
 import json
 import lzma
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 CLASSES = ("small", "medium", "large", "huge")
 # By class: the number of rules in the * group, and of files to generate.
@@ -62,6 +63,22 @@ def files(corpus: Path | None, limit: int, seed: int) -> dict[str, list[bytes]]:
     return found
 
 
+#: Of 1,000 files of a collection of 19,462 real ones, those of each class.
+SHARES = {"small": 723, "medium": 258, "large": 18, "huge": 1}
+
+
+def crawled_files(corpus: Path | None, seed: int) -> list[bytes]:
+    """Return 1,000 bodies of all classes in the shares of a broad crawl, mixed."""
+    chance = random.Random(seed)
+    if corpus is None:
+        bodies = [body for _, body in _generate(chance, SHARES)]
+    else:
+        by_class = files(corpus, 1_000, seed)
+        bodies = [body for name, share in SHARES.items() for body in by_class[name][:share]]
+    chance.shuffle(bodies)
+    return bodies
+
+
 def _read(path: Path) -> Iterator[tuple[str, bytes]]:
     opener = lzma.open if path.suffix == ".xz" else open
     with opener(path, "rt", encoding="utf-8") as lines:
@@ -70,14 +87,19 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             yield row["class"], base64.b64decode(row["body_b64"])
 
 
+_PAGE_WORDS = ("news", "2026", "articles", "sport", "products", "shoes", "garden", "recipes", "de")
+_PAGE_ENDS = ("", "", "/", ".html", ".html", "-red-shoes", "?page=2")
+
 # The distribution of the number of wildcards, of 100 files with that many rules.
 _WILDCARDS = ((0, 55), (2, 15), (6, 12), (14, 9), (25, 6), (90, 3))
 
 
-def _generate(chance: random.Random) -> Iterator[tuple[str, bytes]]:
+def _generate(
+    chance: random.Random, counts: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[tuple[str, bytes]]:
     amounts, weights = zip(*_WILDCARDS, strict=True)
     for name, (low, high, count) in _SIZES.items():
-        for _ in range(count):
+        for _ in range(counts.get(name, count)):
             total = int(low * (high / low) ** chance.random())
             starred = min(total // 2, chance.choices(amounts, weights)[0])
             rules = [_rule(chance, wildcard=place < starred) for place in range(total)]
@@ -98,8 +120,17 @@ def _rule(chance: random.Random, *, wildcard: bool) -> str:
     )
 
 
-def urls(body: bytes, count: int, seed: int) -> list[str]:
-    """Return questions about a file: a third from its rules, a third near misses, a third random."""
+#: Kinds of questions: from a rule, near a rule, of the words that rules often have, and a page that
+#: no rule is likely to name.
+FROM_RULE, NEAR_MISS, RANDOM, PLAIN_PAGE = range(4)
+#: Half of the pages of a crawl are named by no rule.
+CRAWL = (PLAIN_PAGE, FROM_RULE, PLAIN_PAGE, NEAR_MISS)
+
+
+def urls(
+    body: bytes, count: int, seed: int, kinds: Sequence[int] = (FROM_RULE, NEAR_MISS, RANDOM)
+) -> list[str]:
+    """Return questions about a file, of the given kinds in turn."""
     chance = random.Random(seed)
     values = [
         line.partition(b":")[2].strip()
@@ -109,7 +140,9 @@ def urls(body: bytes, count: int, seed: int) -> list[str]:
     patterns = [value.decode("utf-8", "ignore") for value in values if value.startswith(b"/")] or [
         "/"
     ]
-    return [_url(chance, chance.choice(patterns), number % 3) for number in range(count)]
+    return [
+        _url(chance, chance.choice(patterns), kinds[number % len(kinds)]) for number in range(count)
+    ]
 
 
 def _url(chance: random.Random, pattern: str, kind: int) -> str:
@@ -119,10 +152,15 @@ def _url(chance: random.Random, pattern: str, kind: int) -> str:
         .partition(" ")[0]
         .partition("#")[0]
     )
-    if kind == 1 and len(path) > 2:
+    if kind == PLAIN_PAGE:
+        words = "/".join(chance.choice(_PAGE_WORDS) for _ in range(chance.randint(1, 3)))
+        return (
+            f"https://www.example.com/{words}/{chance.randrange(10**6)}{chance.choice(_PAGE_ENDS)}"
+        )
+    if kind == NEAR_MISS and len(path) > 2:
         at = chance.randrange(1, len(path))
         path = path[:at] + chance.choice("abcxyz") + path[at + 1 :]
-    elif kind == 2:
+    elif kind == RANDOM:
         path = (
             "/"
             + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4)))
