@@ -5,8 +5,8 @@
 Runs whole crawls of 4 origins in this process, one after another in shuffled order. In each, 400
 pages in the middle are measured, with as many requests outstanding at the beginning as at the end.
 The server is another process. Because machines are noisy, the result is the median of paired
-ratios: each block contains one crawl of each kind. Then the cached decision is measured alone, best
-of five.
+ratios: each block contains one crawl of each kind. benchmarks/scrapy_decision.py measures the
+decision alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGES, ORIGINS, MARGIN = 400, 4, 100
 MODES = ("none", "builtin", "guard")
 
 
-def spider(port: int, after: Any = None) -> Any:
+def spider(port: int) -> Any:
     import scrapy
 
     class Pages(scrapy.Spider):
@@ -42,8 +42,6 @@ def spider(port: int, after: Any = None) -> Any:
                 Pages.began = time.process_time()
             if self.count == MARGIN + PAGES:
                 Pages.ended = time.process_time()
-                if after is not None:
-                    after(self.crawler)
 
     return Pages
 
@@ -56,40 +54,6 @@ async def cpu_per_page(mode: str, port: int, scratch: str) -> float:
     await AsyncCrawlerRunner(settings(mode, scratch)).crawl(pages)
     assert pages.ended, f"the crawl with {mode} did not get all its pages"
     return (pages.ended - pages.began) / PAGES * 1e6
-
-
-async def micro(mode: str, port: int, scratch: str) -> float:
-    """Return the microseconds of one cached decision, best of five."""
-    from scrapy import Request
-    from scrapy.crawler import AsyncCrawlerRunner
-    from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
-
-    from robots_guard.scrapy import RobotsGuardMiddleware, RobotsGuardSeal
-
-    best = []
-
-    def measure(crawler: Any) -> None:
-        first = crawler.get_downloader_middleware(
-            RobotsGuardMiddleware if mode == "guard" else RobotsTxtMiddleware
-        )
-        last = crawler.get_downloader_middleware(RobotsGuardSeal)
-        requests = [Request(f"http://127.2.0.1:{port}/{number}") for number in range(5000)]
-
-        def decide(request: Request) -> None:
-            try:
-                first.process_request(request).send(None)
-            except StopIteration:
-                if last is not None:
-                    last.process_request(request)
-
-        for _ in range(5):
-            began = time.process_time()
-            for request in requests:
-                decide(request)
-            best.append((time.process_time() - began) / len(requests) * 1e6)
-
-    await AsyncCrawlerRunner(settings(mode, scratch)).crawl(spider(port, measure))
-    return min(best)
 
 
 async def main(blocks: int, port: int, scratch: str) -> None:
@@ -112,8 +76,6 @@ async def main(blocks: int, port: int, scratch: str) -> None:
         print(
             f"guard / {base:8} {statistics.median(ratios):.3f} (quartiles {low:.3f} to {high:.3f}); of bests {best:.3f}"
         )
-    for mode in ("builtin", "guard"):
-        print(f"cached decision, {mode:8} {await micro(mode, port, scratch):5.1f} us")
 
 
 if __name__ == "__main__":
