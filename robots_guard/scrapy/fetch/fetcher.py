@@ -19,7 +19,6 @@ import logging
 import ssl
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -126,7 +125,7 @@ class Download:
         "outcome",
         "protocol",
         "queued",
-        "sent",
+        "sent_at",
         "start",
         "twisted_url",
         "url",
@@ -149,8 +148,7 @@ class Download:
         self.outcome: FetchOutcome | None = None  # set if the handler was not used
         self.start = time.monotonic()
         self.queued = 0.0  # seconds until it was sent
-        # not a loop's future: the handler hook runs under any reactor
-        self.sent: Future[None] = Future()
+        self.sent_at: float | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -160,9 +158,19 @@ class Download:
 
     def mark_sent(self) -> None:
         """Record that the download is handed to its handler, or has ended before that."""
-        if not self.sent.done():
-            self.queued = time.monotonic() - self.start
-            self.sent.set_result(None)
+        if self.sent_at is None:
+            self.sent_at = time.monotonic()
+            self.queued = self.sent_at - self.start
+
+    def time_left(self) -> float:
+        """Seconds until the download has taken too long, or a lower bound if it is not sent yet."""
+        limits, now = self.get.limits, time.monotonic()
+        until_headers = min(limits.total, limits.connect + limits.first_byte)
+        if self.sent_at is None:
+            return min(until_headers, self.start + MAX_SLOT_WAIT - now)
+        if self.has_started_response:
+            return self.sent_at + limits.total - now
+        return self.sent_at + until_headers - now
 
     def __deepcopy__(self, memo: Any) -> Download:
         return self  # compared by identity: a copy of its request carries the same download
@@ -189,6 +197,7 @@ class ScrapyFetcher:
         self._user_agent = user_agent
         self._tls_verified = tls_verified
         self._downloads: set[Download] = set()
+        self._unbounded: set[Download] = set()  # those that may exceed the cap
         self.is_hooked = False  # whether `mark_sent` is called for every request
 
     def bound(self, request: Request) -> ScrapyFetcher | BoundFetcher:
@@ -239,7 +248,9 @@ class ScrapyFetcher:
         download: Download = request.meta[DOWNLOAD]
         handler = self._handler(download)
         if not is_opaque(handler):
-            return await send(request)
+            response = await send(request)
+            _note_received(download, response)
+            return response
         client = substitute_for(handler, request, self._tls)
         if client is None:
             download.outcome = Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(handler))
@@ -274,23 +285,13 @@ class ScrapyFetcher:
         """Download the file, and stop at the timeout even if the slot or the handler does not."""
         download = Download(get)
         work = self._runtime.spawn(self._download(download, route, get))
-        sent = self._runtime.spawn(self._runtime.result(download.sent))
-        until_headers = min(get.limits.total, get.limits.connect + get.limits.first_byte)
         try:
-            if not await self._runtime.wait_at_most(sent, MAX_SLOT_WAIT):
-                return Failed(failure=Failure.TIMEOUT, detail="its download slot was never free")
-            has_ended = await self._runtime.wait_at_most(work, until_headers)
-            if not has_ended and download.has_started_response:
-                has_ended = await self._runtime.wait_at_most(work, get.limits.total - until_headers)
-            if not has_ended:
-                return Failed(
-                    failure=Failure.TIMEOUT,
-                    detail="no complete response in time",
-                    queued=download.queued,
-                )
+            while not work.done() and (left := download.time_left()) > 0:
+                await self._runtime.wait_at_most(work, left)
+            if not work.done():
+                return _timeout(download)
             return msgspec.structs.replace(await self._runtime.wait(work), queued=download.queued)
         finally:
-            self._runtime.cancel(sent)
             self._runtime.cancel(work)
 
     async def _download(self, download: Download, route: Route, get: Get) -> FetchOutcome:
@@ -429,8 +430,8 @@ class ScrapyFetcher:
     def _begin(self, download: Download) -> None:
         if not self._downloads:  # not earlier, because signal handlers slow down every page
             self._crawler.signals.connect(self._on_headers, signals.headers_received)
-            self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
-            self._crawler.signals.connect(self._on_downloaded, signals.response_downloaded)
+            if not self.is_hooked:
+                self._crawler.signals.connect(self._on_downloaded, signals.response_downloaded)
         self._downloads.add(download)
         if not self.is_hooked:
             download.mark_sent()
@@ -438,15 +439,27 @@ class ScrapyFetcher:
     def _end(self, download: Download) -> None:
         self._downloads.discard(download)
         download.mark_sent()
+        if download in self._unbounded:
+            self._unbounded.discard(download)
+            if not self._unbounded:
+                self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)
         if not self._downloads:
             self._crawler.signals.disconnect(self._on_headers, signals.headers_received)
-            self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)
-            self._crawler.signals.disconnect(self._on_downloaded, signals.response_downloaded)
+            if not self.is_hooked:
+                self._crawler.signals.disconnect(self._on_downloaded, signals.response_downloaded)
 
-    def _on_headers(self, request: Request) -> None:
+    def _on_headers(self, request: Request, body_length: Any) -> None:
+        """Note that the response has begun. Its bytes are counted only if they may be too many:
+        that, too, slows down every page."""
         download = request.meta.get(DOWNLOAD)
-        if isinstance(download, Download):
-            download.has_started_response = True
+        if not isinstance(download, Download) or download not in self._downloads:
+            return
+        download.has_started_response = True
+        if isinstance(body_length, int) and body_length <= download.cap:
+            return
+        if not self._unbounded:
+            self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
+        self._unbounded.add(download)
 
     def _on_bytes(self, data: bytes, request: Request) -> None:
         download = request.meta.get(DOWNLOAD)
@@ -456,16 +469,9 @@ class ScrapyFetcher:
                 raise StopDownload(fail=False)  # the received part is judged (RFC 9309 section 2.5)
 
     def _on_downloaded(self, response: Response, request: Request) -> None:
-        """Remove the Content-Encoding before HttpCompressionMiddleware discards a body that exceeds
-        its bound."""
         download = request.meta.get(DOWNLOAD)
         if isinstance(download, Download):
-            download.is_received = True
-            download.protocol = response.protocol or ""
-            download.content = len(response.body)
-            codings = response.headers.getlist("Content-Encoding")
-            download.coding = b", ".join(codings).decode("latin-1")
-            response.headers.pop("Content-Encoding", None)
+            _note_received(download, response)
 
     # -- log and statistics ------------------------------------------------------------------------
 
@@ -486,6 +492,25 @@ class ScrapyFetcher:
     def _count(self, alias: str) -> None:
         """Count under a name of the built-in middleware, for existing monitoring."""
         self._crawler.stats.inc_value(f"robotstxt/{alias}")
+
+
+def _timeout(download: Download) -> Failed:
+    if download.sent_at is None:
+        return Failed(failure=Failure.TIMEOUT, detail="its download slot was never free")
+    return Failed(
+        failure=Failure.TIMEOUT, detail="no complete response in time", queued=download.queued
+    )
+
+
+def _note_received(download: Download, response: Response) -> None:
+    """Note what the handler has returned, and remove the Content-Encoding before
+    HttpCompressionMiddleware discards a body that exceeds its bound."""
+    download.is_received = True
+    download.protocol = response.protocol or ""
+    download.content = len(response.body)
+    codings = response.headers.getlist("Content-Encoding")
+    download.coding = b", ".join(codings).decode("latin-1")
+    response.headers.pop("Content-Encoding", None)
 
 
 def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:
