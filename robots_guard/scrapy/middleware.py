@@ -45,6 +45,7 @@ from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
+from robots_guard.scrapy.passages import Passage, Passages, Seal
 from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import BYPASS, Questions, hosts_of
@@ -113,6 +114,7 @@ class RobotsGuardMiddleware:
         )
         self._known = KnownOrigins(self._guard.fresh_for, CLOCKS.monotonic)
         self._refusals = RefusalLog(crawler)
+        self._passages: Passages = WeakKeyDictionary()
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
         self._limits = WaitingLimits(crawler, self._gate, options.max_idle)
@@ -121,6 +123,7 @@ class RobotsGuardMiddleware:
             guard=self._guard,
             gate=self._gate,
             runtime=runtime,
+            passages=self._passages,
             hold_max=settings.hold_max,
             now=CLOCKS.now,
         )
@@ -133,10 +136,15 @@ class RobotsGuardMiddleware:
             report=self._refusals.report,
         )
         self.signals = ResponseSignals(  # RobotsGuardLinks asks it, too
-            settings, self._guard, self._questions, self._refusals, self._gate.is_scheduled
+            settings,
+            self._guard,
+            self._questions,
+            self._refusals,
+            self._passages,
+            self._gate.is_scheduled,
         )
-        self._sealed: WeakKeyDictionary[Request, tuple[Any, ...]] = WeakKeyDictionary()
         self._refused: WeakSet[Request] = WeakSet()
+        self._handlers: dict[str, Any] = {}  # by scheme; Scrapy keeps each for the whole crawl
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
         self._has_warned = False
         self._has_warned_of_bypass = False
@@ -155,28 +163,59 @@ class RobotsGuardMiddleware:
         try:
             if self._gate.needs_policy(request):
                 return self._defer_for_policy(request)
-            deferral = restore(request)
-            if self._fetcher.owns(request):
-                return None
-            if BYPASS in request.meta:
-                self._warn_of_bypass(request)
-            result: Request | Response | None = await self._seal(request, deferral)
-            if result is None and can_share(request):
-                result = await self._shared_response(request)
+            decision = self._decide_at_once(request)
+            result: Request | Response | None = None
+            if decision is None:
+                result = await self._process(request)
+            elif decision.verdict.action is Action.PASS and not self._must_announce(decision):
+                self._let_pass(request, _seal_of(request), decision)
+            else:
+                result = await self._seal(request, decision=decision)
             has_passed = result is None
             return result
         finally:
             if not has_passed:  # if it has, `Pacing.admit` or the handler hook releases it
                 self._gate.release(request)
 
-    async def _seal(self, request: Request, deferral: Deferral | None = None) -> Request | None:
-        """Judge a request and remember its judged state.
+    async def _process(self, request: Request) -> Request | Response | None:
+        """Process a request of any kind, as `process_request` does most without waiting."""
+        deferral = restore(request)
+        if self._fetcher.owns(request):
+            return None
+        if BYPASS in request.meta:
+            self._warn_of_bypass(request)
+        copy = await self._seal(request, deferral)
+        if copy is None and can_share(request):
+            return await self._shared_response(request)
+        return copy
+
+    def _decide_at_once(self, request: Request) -> Decision | None:
+        """The decision on a request that is like most, if it is made from memory; otherwise None.
+
+        Invariant: it is the decision that `_decide` would return.
+        """
+        question = self._questions.plain_question(request)
+        if question is None or self._wire_target(request, question) != question.target:
+            return None
+        return self._guard.peek(question, self._direct or self._fetcher)
+
+    async def _seal(
+        self,
+        request: Request,
+        deferral: Deferral | None = None,
+        *,
+        decision: Decision | None = None,
+    ) -> Request | None:
+        """Judge a request, unless there is a decision already, and remember its judged state.
 
         Returns the copy to reschedule if it may not be made yet.
         """
         seal = _seal_of(request)
         self._refused.add(request)  # until it passes
-        decision = await self._decide(request, deferral)
+        if decision is None:
+            decision = await self._decide(request, deferral)
+        else:
+            await self._announce_file(request, decision)
         if decision is not None and decision.verdict.action is not Action.PASS:
             self._refusals.report(decision)
             if decision.verdict.action is Action.DROP:
@@ -189,11 +228,12 @@ class RobotsGuardMiddleware:
             self._deferrals[request] = deferral
         return None
 
-    def _let_pass(self, request: Request, seal: tuple[Any, ...], decision: Decision | None) -> None:
-        self._refused.discard(request)
-        self._sealed[request] = seal
+    def _let_pass(self, request: Request, seal: Seal, decision: Decision | None) -> None:
+        if self._refused:
+            self._refused.discard(request)
+        self.signals.begin(request)
+        self._passages[request] = Passage(seal, decision)
         self._responses.begin(request)
-        self.signals.begin(request, decision)
         self._pacing.admit(request, decision)
 
     def _defer_for_policy(self, request: Request) -> Request:
@@ -227,8 +267,7 @@ class RobotsGuardMiddleware:
         if verdict is not None:
             return self._guard.decide(question, verdict)
         decision = await self._check(request, question)
-        handler = handler_of(self._crawler.engine.downloader, question.origin.scheme)
-        target = wire_target(handler, request.url, question.target)
+        target = self._wire_target(request, question)
         if target == question.target or decision.verdict.action is not Action.PASS:
             return decision
         return await self._check(request, msgspec.structs.replace(question, target=target))
@@ -237,9 +276,25 @@ class RobotsGuardMiddleware:
         # for `peek`, too: a refresh in the background uses the same proxy
         fetcher = self._fetcher_for(request)
         decision = self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
-        if decision.policy is not None and self._announcements.is_due(decision.policy):
-            await self._announce(request, decision.policy)
+        await self._announce_file(request, decision)
         return decision
+
+    def _wire_target(self, request: Request, question: Question) -> str:
+        """The target that the download handler will write."""
+        scheme = question.origin.scheme
+        handler = self._handlers.get(scheme)
+        if handler is None:
+            handler = self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
+        return wire_target(handler, request.url, question.target)
+
+    def _must_announce(self, decision: Decision) -> bool:
+        """Whether the decision's robots.txt has yet to be announced."""
+        return decision.policy is not None and self._announcements.is_due(decision.policy)
+
+    async def _announce_file(self, request: Request, decision: Decision) -> None:
+        if self._must_announce(decision):
+            assert decision.policy is not None
+            await self._announce(request, decision.policy)
 
     async def _announce(self, request: Request, policy: Policy) -> None:
         """Announce the policy's robots.txt to the handlers of `robots_parsed`."""
@@ -299,16 +354,21 @@ class RobotsGuardMiddleware:
 
         Otherwise a coroutine that judges it again, or waits, and returns like `process_request`.
         """
-        if self._sealed.get(request) == _seal_of(request) and not self._pacing.must_wait(request):
+        if self._is_sealed(request) and not self._pacing.must_wait(request):
             return None
         return self._rejudge_and_wait(request)
+
+    def _is_sealed(self, request: Request) -> bool:
+        """Whether the request has passed, and has not been changed since it was judged."""
+        passage = self._passages.get(request)
+        return passage is not None and passage.seal == _seal_of(request)
 
     async def _rejudge_and_wait(self, request: Request) -> Request | None:
         if self._fetcher.owns(request):
             return None
         while True:
             # in the loop: it may change while it is judged
-            if self._sealed.get(request) != _seal_of(request):
+            if not self._is_sealed(request):
                 copy = await self._seal(request, self._deferrals.get(request))
                 if copy is not None:
                     return copy
@@ -356,7 +416,7 @@ class RobotsGuardMiddleware:
         """
         if self._fetcher.mark_sent(request):
             return await self._fetcher.send(request, send)
-        while self._sealed.get(request) != _seal_of(request):
+        while not self._is_sealed(request):
             seal = _seal_of(request)
             decision = await self._decide(request, self._deferrals.get(request))
             if decision is not None and decision.verdict.action is Action.DROP:
@@ -422,13 +482,15 @@ class RobotsGuardMiddleware:
     def _is_judged(self, request: Request, response: Response) -> bool:
         """Whether the response certainly comes from the judged URL: a fast check, because it nearly
         always does."""
-        seal = self._sealed.get(request)
-        return seal is not None and seal[1] == response.url and HISTORY not in request.meta
+        passage = self._passages.get(request)
+        if passage is None or passage.url != response.url:
+            return False
+        return HISTORY not in request.meta
 
     async def _heed_and_admit(self, request: Request, response: Response) -> Response:
         """Apply the Retry-After of a 402, 429 or 503 before RetryMiddleware sees it; then admit the
         response."""
-        is_pause = response.status in PAUSE_STATUSES and request in self._sealed
+        is_pause = response.status in PAUSE_STATUSES and request in self._passages
         if is_pause and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
@@ -438,8 +500,9 @@ class RobotsGuardMiddleware:
     async def _admit_response(self, request: Request, response: Response) -> Response:
         if self._is_own(request, response):
             return response
-        seal = self._sealed.get(request)
-        await self._responses.admit(request, response, seal[1] if seal else None)
+        passage = self._passages.get(request)
+        judged = passage.url if passage is not None else None
+        await self._responses.admit(request, response, judged)
         return response
 
     def _is_own(self, request: Request, response: Response) -> bool:
@@ -520,6 +583,5 @@ class RobotsGuardMiddleware:
             self._direct.close()
 
 
-def _seal_of(request: Request) -> tuple[Any, ...]:
-    """The parts of a request that its verdict depends on."""
+def _seal_of(request: Request) -> Seal:
     return request.method, request.url, hosts_of(request)

@@ -14,14 +14,19 @@ import msgspec
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, parse_authority, split_cached
-from robots_guard.scrapy.fetch.fetcher import DOWNLOAD
+from robots_guard.origin import ROBOTS_TXT, Origin, parse_authority, split_cached
+from robots_guard.scrapy.deferral.return_state import RETURNED
+from robots_guard.scrapy.fetch.fetcher import DOWNLOAD, ON_ROUTE
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
 BYPASS = "dont_obey_robotstxt"
+#: Meta keys and header fields (as Scrapy spells names) that make a request unlike most.
+_SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED}
+_HOST = frozenset((b"Host",))
+_SPECIAL_FIELDS = _HOST | {b"User-Agent"}
 
 
 class Questions:
@@ -40,6 +45,34 @@ class Questions:
         """The question for a request. Raises NotGoverned or MalformedURL."""
         origin, target = split_cached(request.url)
         return self._question(request, origin, target, deferral)
+
+    def plain_question(self, request: Request) -> Question | None:
+        """The question for a request that is like most; None for any other.
+
+        Invariant: if it is not None, `question` returns the same, and `verdict_without_rules` None.
+        The request has not been deferred, is no fetch of the guard and for no robots.txt, and takes
+        the crawl's default route.
+        """
+        if not _SPECIAL_META.isdisjoint(request.meta):
+            return None
+        if not _SPECIAL_FIELDS.isdisjoint(request.headers):
+            return None
+        url = request.url
+        if url.endswith(ROBOTS_TXT):
+            return None
+        try:
+            origin, target = split_cached(url)
+        except (NotGoverned, MalformedURL):
+            return None
+        spider = self._crawler.spider
+        return Question(
+            origin=origin,
+            target=target,
+            agent=self._agent,
+            method=request.method,
+            user_agent=self._user_agent,
+            client=spider.name if spider else "",
+        )
 
     def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
         """The question for a URL that a request has led to. `sent`: whether it has reached the
@@ -117,11 +150,10 @@ class Questions:
 
 def hosts_of(request: Request) -> list[bytes]:
     """The request's Host fields."""
-    # Most requests have no field at all yet, and a look-up costs as much as matching a rule.
     headers = request.headers
-    if headers:
-        return headers.getlist("Host")
-    return []
+    if _HOST.isdisjoint(headers):  # as for most; a look-up costs as much as matching a rule
+        return []
+    return headers.getlist("Host")
 
 
 def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:

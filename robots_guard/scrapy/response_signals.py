@@ -41,6 +41,7 @@ from robots_guard.scrapy.pages import (
     page_of,
     validated_fields,
 )
+from robots_guard.scrapy.passages import Passages
 from robots_guard.scrapy.questions import BYPASS, Questions
 from robots_guard.scrapy.reached_urls import SERVED_BY_HTTP, are_same
 from robots_guard.scrapy.refusals import RefusalLog
@@ -81,7 +82,8 @@ class ResponseSignals:
     """Judges the responses of one crawl by the signals of their sites.
 
     `can_drop_items` is set by the spider middleware; without it, a page that may be used for its
-    links only is refused. `is_scheduled` tells whether the response to a request goes to a spider.
+    links only is refused. `passages` has the decisions on the requests, for their policies.
+    `is_scheduled` tells whether the response to a request goes to a spider.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class ResponseSignals:
         guard: Guard,
         questions: Questions,
         refusals: RefusalLog,
+        passages: Passages,
         is_scheduled: Callable[[Request], bool],
     ) -> None:
         self._can_enforce = can_enforce_signals(settings)
@@ -98,10 +101,9 @@ class ResponseSignals:
         self._guard = guard
         self._questions = questions
         self._refusals = refusals
+        self._passages = passages
         self._is_scheduled = is_scheduled
         self.can_drop_items = False
-        #: The decisions on the requests, for their policies.
-        self._decisions: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self._validated: WeakKeyDictionary[Request, Fields] = WeakKeyDictionary()  # of 304s
         self._stopped: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
         self._hops: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
@@ -113,24 +115,28 @@ class ResponseSignals:
             stop_early(crawler, self.may_stop)
             restrict_cache(crawler, self.may_store)
 
-    def begin(self, request: Request, decision: Decision | None) -> None:
-        """Remember the decision by which a request has passed."""
-        if self._is_off:
-            return
-        if decision is None:
-            self._decisions.pop(request, None)
-        else:
-            self._decisions[request] = decision
-        for kept in (self._validated, self._stopped, self._hops, self._links):
-            if kept:  # a project may send the same object repeatedly
+    def begin(self, request: Request) -> None:
+        """Forget an earlier response to the same object, which a project may send repeatedly.
+
+        Call this before the request has its new passage.
+        """
+        if self._can_enforce or request in self._passages:  # otherwise nothing has been kept
+            for kept in (self._validated, self._stopped, self._hops, self._links):
                 kept.pop(request, None)
+
+    def _decision(self, request: Request) -> Decision | None:
+        """The decision by which a request has passed; None if there is none, or signals are off."""
+        passage = self._passages.get(request)
+        if passage is None or self._is_off:
+            return None
+        return passage.decision
 
     # -- the header fields, as soon as they have arrived -------------------------------------------
 
     def may_stop(self, request: Request, headers: Headers, status: int) -> bool:
         """Whether the download of a response is to be stopped, because its header fields refuse
         it."""
-        decision = self._decisions.get(request)
+        decision = self._decision(request)
         if decision is None or status == _NOT_MODIFIED or not has_signals(headers):
             return False
         if self._questions.is_exempt(request):
@@ -152,7 +158,7 @@ class ResponseSignals:
 
     def receive(self, request: Request, response: Response) -> None:
         """Take from a response what another middleware would hide."""
-        decision = self._decisions.get(request)
+        decision = self._decision(request)
         if decision is None:
             return
         if response.status == _NOT_MODIFIED:
@@ -236,7 +242,7 @@ class ResponseSignals:
         """Whether nothing is stated that would have to be recorded: a fast check."""
         if self._reads_pages or has_signals(response.headers) or response.url != request.url:
             return False
-        decision = self._decisions.get(request)
+        decision = self._decision(request)
         if decision is None or request in self._validated:
             return False
         return self._guard.responses.is_policy_silent(decision.question, decision.policy)
@@ -289,7 +295,7 @@ class ResponseSignals:
 
     def _case(self, request: Request, response: Response) -> _Case | None:
         """The response as a case, or None if the guard does not govern it."""
-        decision = self._decisions.get(request)
+        decision = self._decision(request)
         if decision is not None and response.url == request.url:
             is_exempt = self._questions.is_exempt(request)
             return _Case(decision.question, decision.policy, decision.id, is_exempt)

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from urllib.parse import urldefrag
 
 
 def wire_target(handler: Any, url: str, target: str) -> str:
     """The target that a handler writes for a URL. `target` is the one in the URL as it is spelt."""
-    return _WRITERS.get(_library(type(handler)), _twisted_target)(url, target)
+    kind: Any = type(handler)
+    return _writer_of(kind)(url, target)
 
 
-def _library(handler: type) -> str:
-    """The module of Scrapy's handler that this one is, or derives from; "" if there is none."""
-    return next((kind.__module__ for kind in handler.__mro__ if kind.__module__ in _WRITERS), "")
+@cache
+def _writer_of(handler: type) -> Callable[[str, str], str]:
+    """The function for Scrapy's handler that this one is, or derives from; otherwise Twisted's."""
+    modules = (kind.__module__ for kind in handler.__mro__)
+    return next((_WRITERS[module] for module in modules if module in _WRITERS), _twisted_target)
 
 
 def _twisted_target(url: str, target: str) -> str:

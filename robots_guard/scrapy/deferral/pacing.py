@@ -25,6 +25,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
+from robots_guard.scrapy.passages import Passages
 from robots_guard.scrapy.patches.handler_hook import Send
 from robots_guard.scrapy.runtime import ScrapyRuntime
 
@@ -39,7 +40,8 @@ MAX_INLINE_WAIT = 0.1  # seconds that a request waits for its turn in the handle
 class Pacing:
     """The turns of one crawl.
 
-    `hold_max` is how many seconds a request that cannot be rescheduled waits for one.
+    `passages` has the requests that may be sent. `hold_max` is how many seconds a request that
+    cannot be rescheduled waits for a turn.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Pacing:
         guard: Guard,
         gate: OriginGate,
         runtime: ScrapyRuntime,
+        passages: Passages,
         hold_max: float,
         now: Callable[[], float],
     ) -> None:
@@ -56,10 +59,9 @@ class Pacing:
         self._guard = guard
         self._gate = gate
         self._runtime = runtime
+        self._passages = passages
         self._hold_max = hold_max
         self._now = now
-        #: Decisions that required no turn when they were made.
-        self._without_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self._with_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self._sent: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self.is_hooked = False  # whether all requests are sent by `download`
@@ -77,8 +79,6 @@ class Pacing:
             ):
                 # its file has changed
                 self._gate.deferrals.note_unpaced(str(decision.question.origin))
-            if decision is not None:
-                self._without_turn[request] = decision
             self._gate.release(request)
             return
         self._listen()
@@ -149,8 +149,9 @@ class Pacing:
     def _recheck_pause(self, request: Request) -> None:
         """Require a turn if the origin has asked for a pause while the request was in the slot's
         queue."""
-        decision = self._without_turn.pop(request, None)
-        if decision is None:
+        passage = self._passages.get(request)
+        decision = passage.decision if passage is not None else None
+        if decision is None or decision.verdict.delay is not None:
             return
         rechecked = self._guard.recheck_pause(decision)
         if rechecked is not decision:

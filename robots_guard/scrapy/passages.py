@@ -1,0 +1,36 @@
+"""Passages: the requests of a crawl that may be sent, each as it was judged.
+
+One entry serves all that follows a decision: the checks that the request has not changed, its turn,
+and the judgement of its response.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from robots_guard.core.verdict import Decision
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: The parts of a request that its verdict depends on: method, URL and Host fields.
+Seal = tuple[str, str, list[bytes]]
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """A request that may be sent. `decision` is None if no robots.txt governs it."""
+
+    seal: Seal
+    decision: Decision | None
+
+    @property
+    def url(self) -> str:
+        """The URL that was judged."""
+        return self.seal[1]
+
+
+#: By request, as long as that exists.
+Passages = WeakKeyDictionary["Request", Passage]
