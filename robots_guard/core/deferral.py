@@ -161,6 +161,10 @@ class Deferrals:
         """The moment before which nothing leaves; it may be in the past."""
         return max(self.state(origin).until, self.state(group).until)
 
+    def is_out(self, ticket: Hashable) -> bool:
+        """Whether the request is out alone."""
+        return ticket in self._out
+
     def is_probing(self, ticket: Hashable) -> bool:
         """Whether the request is out because its policy was not known."""
         origin = self._out.get(ticket)

@@ -9,6 +9,7 @@ reused.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
@@ -30,11 +31,16 @@ def frame(request: Request, handler: Any) -> None:
     Servers behind CGI or WSGI read Content_Length as Content-Length, so those spellings are
     removed, too. `handler` is the one that sends the request, None if it is unknown.
     """
-    framing = [name for name in request.headers if name.lower().replace(b"_", b"-") in _FRAMING]
+    framing = [name for name in request.headers if _is_framing(name)]
     for name in framing:
         del request.headers[name]
     if request.body and _speaks_http1(handler):
         request.headers[b"Connection"] = b"close"
+
+
+@lru_cache(maxsize=1024)  # requests have the same few names
+def _is_framing(name: bytes) -> bool:
+    return name.lower().replace(b"_", b"-") in _FRAMING
 
 
 def _speaks_http1(handler: Any) -> bool:

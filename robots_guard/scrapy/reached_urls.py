@@ -47,8 +47,9 @@ class Judged:
 
         A project may send the same object repeatedly.
         """
-        self._passed.pop(request, None)
-        self._earlier.pop(request, None)
+        for kept in (self._passed, self._earlier):
+            if kept:
+                kept.pop(request, None)
         history = request.meta.get(HISTORY)
         if history is not None:
             length = len(history) if isinstance(history, list) else 0

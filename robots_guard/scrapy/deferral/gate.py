@@ -16,6 +16,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -231,7 +232,8 @@ class OriginGate:
 
     def release(self, request: Request) -> None:
         """Admit further requests to an origin if this was the only one admitted."""
-        if self.deferrals.free(request, time.monotonic()):
+        if self.deferrals.is_out(request):
+            self.deferrals.free(request, time.monotonic())
             self.wake()
 
     @contextlib.contextmanager
@@ -299,6 +301,7 @@ def _origin_of(request: Request) -> Origin | None:
         return None
 
 
+@lru_cache(maxsize=8192)
 def _key_of(origin: Origin | None) -> str:
     """The key of an origin in the state machine; "" if no robots.txt governs the request."""
     if origin is None:
