@@ -1,12 +1,15 @@
-"""The proxy compared with bare mitmdump, interleaved in one run: requests/s, CPU per request, p50
-and p99.
+"""The proxy compared with bare mitmdump, interleaved in one run: CPU per request and its quartiles,
+requests/s, p50 and p99.
 
-    python benchmarks/proxy.py [--requests N] [--rounds N] [--only WORD] [--flows N]
+    python benchmarks/proxy.py [--requests N] [--rounds N] [--only WORD] [--kinds A,B]
+                               [--before CHECKOUT] [--flows N]
 
 Every proxy is a separate process on one core; the sites and the client share another. A round
-drives each proxy in turn with each kind of traffic over persistent connections, warm. The best
-round counts, by the CPU time of the proxy, because the wall clock of a shared machine depends on
-other load. Exits with 1 if a goal is missed. `--flows 100000` measures memory instead.
+drives each proxy in turn with each kind of traffic over persistent connections, warm. The CPU time
+of the proxy counts, because the wall clock of a shared machine depends on other load; a goal is the
+median of the rounds' ratios. Exits with 1 if a goal is missed. `--before` also runs the launcher of
+another checkout of this project, with the same interpreter. `--flows 100000` measures memory
+instead.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import os
 import re
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +34,6 @@ from proxying import Multiplexed, OneByOne, drive
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
-TICK = os.sysconf("SC_CLK_TCK")
 BARE = "mitmdump -q"
 NOTHING = (
     "class Nothing:\n    def request(self, flow): pass\n"
@@ -39,18 +43,24 @@ NOTHING = (
 
 @dataclass
 class Result:
-    """The best round: microseconds of CPU per request, requests/s, seconds."""
+    """Microseconds of CPU per request, by round; requests/s and seconds of the best round."""
 
-    cpu: float = float("inf")
+    rounds: list[float] = field(default_factory=list)
     rate: float = 0.0
     p50: float = float("inf")
     p99: float = float("inf")
 
     def keep(self, cpu: float, rate: float, taken: list[float]) -> None:
         ordered = sorted(taken)
-        self.cpu, self.rate = min(self.cpu, cpu), max(self.rate, rate)
+        self.rounds.append(cpu)
+        self.rate = max(self.rate, rate)
         self.p50 = min(self.p50, ordered[len(ordered) // 2])
         self.p99 = min(self.p99, ordered[len(ordered) * 99 // 100])
+
+    def of(self, other: Result) -> float:
+        """The other's CPU time as a multiple of this one's: the median of the rounds."""
+        pairs = zip(other.rounds, self.rounds, strict=True)
+        return statistics.median(theirs / own for theirs, own in pairs)
 
 
 @dataclass
@@ -65,9 +75,9 @@ class Running:
 
     @property
     def cpu(self) -> float:
-        """The seconds of CPU used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        """The seconds of CPU that all threads have used so far."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     @property
     def rss(self) -> float:
@@ -78,6 +88,7 @@ class Running:
 
 def commands(place: Path) -> dict[str, list[str]]:
     (place / "nothing.py").write_text(NOTHING)
+    state = place / "new"
     ca = [
         "--set",
         f"ssl_verify_upstream_trusted_ca={place / 'ca.pem'}",
@@ -89,7 +100,7 @@ def commands(place: Path) -> dict[str, list[str]]:
     common = {"agent": "mybot", "allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
     def addon(store: str, audit_log: str) -> list[str]:
-        chosen = common | {"store": store, "audit_log": str(place / audit_log)}
+        chosen = common | {"store": store, "audit_log": str(state / audit_log)}
         return [
             *dump,
             *script,
@@ -97,7 +108,7 @@ def commands(place: Path) -> dict[str, list[str]]:
         ]
 
     def launcher(store: str, audit_log: str) -> list[str]:
-        chosen = common | {"store": store, "audit_log": str(place / audit_log)}
+        chosen = common | {"store": store, "audit_log": str(state / audit_log)}
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
         return [str(BIN / "robots-guard"), "proxy", "--upstream-ca", str(place / "ca.pem"), *flags]
 
@@ -106,17 +117,19 @@ def commands(place: Path) -> dict[str, list[str]]:
         BARE: dump,
         "+ no-op addon": [*dump, "-s", str(place / "nothing.py")],
         "+ robots_guard, memory": addon("memory:", "j1"),
-        "+ robots_guard, SQLite": addon(f"sqlite:///{place / 'a.sqlite'}", "j2"),
+        "+ robots_guard, SQLite": addon(f"sqlite:///{state / 'a.sqlite'}", "j2"),
         "robots-guard proxy, memory": [*launcher("memory:", "j3"), *confdir],
         "robots-guard proxy, SQLite": [
-            *launcher(f"sqlite:///{place / 'b.sqlite'}", "j4"),
+            *launcher(f"sqlite:///{state / 'b.sqlite'}", "j4"),
             *confdir,
         ],
     }
 
 
 @contextlib.contextmanager
-def started(name: str, command: list[str], ca: Path) -> Iterator[Running]:
+def started(
+    name: str, command: list[str], ca: Path, checkout: Path | None = None
+) -> Iterator[Running]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     listen = (
@@ -124,7 +137,10 @@ def started(name: str, command: list[str], ca: Path) -> Iterator[Running]:
         if "proxy" in command[:2]
         else ["--listen-port", str(port)]
     )
-    with subprocess.Popen([*command, *listen], stdout=subprocess.DEVNULL, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": str(checkout)} if checkout else None
+    with subprocess.Popen(
+        [*command, *listen], stdout=subprocess.DEVNULL, env=environment, text=True
+    ) as process:
         try:
             _pin(process.pid, 0)
             while _refuses(port):
@@ -158,11 +174,11 @@ class Traffic:
         page = "/private/x" if "denied" in kind else "/open/page.html?a=1"
         connection = socket.create_connection(("127.0.0.1", proxy.port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if kind.startswith("HTTP "):
+        if kind in ("HTTP", "HTTP denied"):
             authority = f"127.0.0.1:{self.ports[0]}"
             return OneByOne(connection, _head(f"http://{authority}{page}", authority))
-        h2 = kind.startswith("h2 ")
-        authority = f"127.0.0.1:{self.ports[2 if h2 and 'h1' not in kind else 1]}"
+        h2 = kind.startswith("h2")
+        authority = f"127.0.0.1:{self.ports[2 if h2 else 1]}"
         secure = self._tunnel(connection, authority, proxy.ca, "h2" if h2 else "http/1.1")
         if not h2 or secure.selected_alpn_protocol() != "h2":
             return OneByOne(secure, _head(page, authority))
@@ -172,7 +188,7 @@ class Traffic:
             (":authority", authority),
             (":path", page),
         ]
-        return Multiplexed(secure, headers, 4)
+        return Multiplexed(secure, headers, STREAMS.get(kind, 4))
 
     @staticmethod
     def _tunnel(connection: socket.socket, authority: str, ca: Path, alpn: str) -> ssl.SSLSocket:
@@ -192,21 +208,34 @@ def _head(target: str, authority: str) -> bytes:
     ).encode()
 
 
-KINDS = {"HTTP": 16, "HTTPS": 16, "h2": 4, "HTTP denied": 16, "HTTPS denied": 16}
+#: Connections, by the kind of traffic. Every kind is over persistent connections.
+KINDS = {
+    "HTTP": 16,
+    "HTTPS": 16,
+    "h2": 4,
+    "h2, 64 streams": 1,
+    "HTTP denied": 16,
+    "HTTPS denied": 16,
+    "h2 denied": 4,
+}
+STREAMS = {"h2, 64 streams": 64}  # on each connection; 4 for other kinds of HTTP/2
 
 
 def measure(proxy: Running, traffic: Traffic, kind: str, requests: int) -> None:
-    spelt = f"{kind} "
     connections = KINDS[kind]
-    drive(lambda: traffic.connect(spelt, proxy), connections, 200)
-    before = proxy.cpu
-    taken = drive(lambda: traffic.connect(spelt, proxy), connections, requests)
+    drive(lambda: traffic.connect(kind, proxy), connections, 200)
+    before, began = proxy.cpu, time.perf_counter()
+    taken = drive(lambda: traffic.connect(kind, proxy), connections, requests)
     cpu = (proxy.cpu - before) / len(taken)
-    rate = connections / (sum(taken) / len(taken)) * (4 if kind == "h2" else 1)
+    rate = len(taken) / (time.perf_counter() - began)
     proxy.results.setdefault(kind, Result()).keep(cpu * 1e6, rate, taken)
 
 
 # -- the report ------------------------------------------------------------------------------------
+
+
+#: How many times the CPU time of the launcher a bare mitmdump needs at least, by the kind of traffic.
+MINIMA = {"HTTP": 1.5, "HTTPS": 1.5, "h2": 1.6, "h2, 64 streams": 1.6}
 
 
 def goals(proxies: dict[str, Running]) -> list[tuple[str, float, float]]:
@@ -214,31 +243,25 @@ def goals(proxies: dict[str, Running]) -> list[tuple[str, float, float]]:
     bare = proxies[BARE].results
     found = []
     for name, proxy in proxies.items():
-        for kind in ("HTTP", "HTTPS", "h2"):
-            if "robots_guard" in name and kind in bare:
-                found.append(
-                    (f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 0.95)
-                )
-            elif "robots-guard" in name and kind in bare:
-                found.append(
-                    (f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 1.5)
-                )
-        for kind in ("HTTP", "HTTPS"):
-            denied = proxy.results.get(f"{kind} denied")
-            if denied and kind in proxy.results:
-                found.append(
-                    (f"{name}, {kind}: denied / allowed", proxy.results[kind].cpu / denied.cpu, 1.0)
-                )
+        for kind, result in proxy.results.items():
+            if "robots" not in name or "before" in name:
+                continue
+            if kind in bare:
+                least = MINIMA[kind] if "robots-guard" in name else 0.95
+                found.append((f"{name} / bare, {kind}", result.of(bare[kind]), least))
+            allowed = proxy.results.get(kind.removesuffix(" denied"))
+            if allowed is not None and allowed is not result:
+                found.append((f"{name}, {kind} / allowed", result.of(allowed), 1.0))
     return found
 
 
 def report(proxies: dict[str, Running]) -> bool:
     for kind in KINDS:
-        print(f"\n{kind:<28}{'CPU us':>9}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}")
+        columns = f"{'CPU us':>9}{'quartiles':>15}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}"
+        print(f"\n{kind:<34}{columns}")
         for name, proxy in proxies.items():
             if result := proxy.results.get(kind):
-                times = f"{result.p50 * 1e3:>9.2f}{result.p99 * 1e3:>9.2f}"
-                print(f"{name:<28}{result.cpu:>9.0f}{result.rate:>9.0f}{times}")
+                print(f"{name:<34}{_figures(result)}")
     print()
     met = True
     for what, figure, least in goals(proxies):
@@ -247,13 +270,19 @@ def report(proxies: dict[str, Running]) -> bool:
     return met
 
 
+def _figures(result: Result) -> str:
+    low, middle, high = statistics.quantiles(result.rounds, n=4, method="inclusive")
+    times = f"{result.p50 * 1e3:>9.2f}{result.p99 * 1e3:>9.2f}"
+    return f"{middle:>9.0f}{f'{low:.0f} - {high:.0f}':>15}{result.rate:>9.0f}{times}"
+
+
 def watch_memory(proxies: dict[str, Running], traffic: Traffic, flows: int) -> bool:
     flat = True
     for name, proxy in proxies.items():
-        drive(lambda proxy=proxy: traffic.connect("HTTP ", proxy), 16, 5000)
+        drive(lambda proxy=proxy: traffic.connect("HTTP", proxy), 16, 5000)
         first = proxy.rss
         for kind in ("HTTP", "HTTPS", "HTTP denied"):
-            drive(lambda kind=kind, proxy=proxy: traffic.connect(f"{kind} ", proxy), 16, flows // 3)
+            drive(lambda kind=kind, proxy=proxy: traffic.connect(kind, proxy), 16, flows // 3)
         flat &= proxy.rss - first < 8
         print(
             f"{name:<28} {first:.1f} MB after 5,000 flows, {proxy.rss:.1f} MB after {flows:,} more"
@@ -268,10 +297,16 @@ def main() -> None:
     options.add_argument(
         "--only", default="", help="only proxies whose name contains this word, and the bare one"
     )
+    options.add_argument(
+        "--kinds", default="; ".join(KINDS), help="kinds of traffic, divided by `; `"
+    )
+    options.add_argument("--before", type=Path, help="another checkout, to compare with")
     options.add_argument("--flows", type=int, default=0)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         place = Path(folder)
+        for state in ("new", "old"):
+            (place / state).mkdir()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(place / "ca.pem"))
         authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
@@ -287,14 +322,18 @@ def main() -> None:
         _pin(0, 1)
         traffic = Traffic([int(port) for port in sites.stdout.readline().split()], place)
         proxies = {}
+        ca = place / "conf" / "mitmproxy-ca-cert.pem"
         for name, command in commands(place).items():
             if chosen.only in name or name == BARE:
-                ca = place / "conf" / "mitmproxy-ca-cert.pem"
                 proxies[name] = stack.enter_context(started(name, command, ca))
+            if chosen.before and "robots-guard" in name and chosen.only in name:
+                old = f"before: {name}"
+                command = [part.replace(str(place / "new"), str(place / "old")) for part in command]
+                proxies[old] = stack.enter_context(started(old, command, ca, chosen.before))
         if chosen.flows:
             sys.exit(not watch_memory(proxies, traffic, chosen.flows))
         for _ in range(chosen.rounds):
-            for kind in KINDS:
+            for kind in chosen.kinds.split("; "):
                 for name, proxy in proxies.items():
                     if "denied" not in kind or "robots" in name:
                         measure(proxy, traffic, kind, chosen.requests)
