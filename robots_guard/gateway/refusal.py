@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ MAX_QUOTED = 256  # characters of untrusted text in a header field
 MAX_URL = 2048  # characters of a URL in a body
 OPERATOR = "the operator of this crawler, who runs this proxy"  # the contact if none is set
 RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
+_MAX_CACHED = 256  # characters of an Accept field; a browser's has about 140
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 
@@ -161,6 +163,13 @@ def _json(members: dict[str, object]) -> bytes:
 
 def prefers_html(accept: str) -> bool:
     """Whether an Accept field names text/html, with a weight that is not below that of JSON."""
+    if len(accept) > _MAX_CACHED:
+        return _prefers_html.__wrapped__(accept)
+    return _prefers_html(accept)
+
+
+@lru_cache(maxsize=256)
+def _prefers_html(accept: str) -> bool:
     weights = {"text/html": 0.0, "application/problem+json": 0.0, "application/json": 0.0}
     for item in accept.lower().split(","):
         name, _, parameters = item.partition(";")

@@ -21,7 +21,8 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
-from robots_guard.gateway.refusal import ProxyReply, reply_to
+from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.gateway.refusal_forms import RefusalForms
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
@@ -95,7 +96,7 @@ class Service:
         self.destinations = ClientDestinations(settings.destinations(_listening))
         self.passthrough = Passthrough(parts(settings.passthrough))
         self._decision_log = DecisionLog(settings.log, settings.privacy, self.invocation)
-        self._contact = settings.contact
+        self._refusals = RefusalForms(settings.contact, self.invocation)
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -113,6 +114,7 @@ class Service:
             self.close()
             self._apply(settings)
             MEMORY.limit = settings.body_memory_bytes
+        self._refusals = RefusalForms(settings.contact, self.invocation)
         self.destinations.reverse_targets = reverse_targets(ctx.options)
         self._settings = settings
         self.fault = None
@@ -188,13 +190,7 @@ class Service:
 
     def reply_to(self, decision: Decision, method: str = "GET", accept: str = "") -> ProxyReply:
         """The response to a refused client. It names the operator's contact."""
-        return reply_to(
-            decision,
-            method=method,
-            accept=accept,
-            contact=self._contact,
-            invocation=self.invocation,
-        )
+        return self._refusals.reply_to(decision, method, accept)
 
     # -- the guard ----------------------------------------------------------------------------------------
 

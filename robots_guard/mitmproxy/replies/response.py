@@ -7,6 +7,9 @@ from http import HTTPStatus
 from mitmproxy import http
 
 from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.settings import CLOCKS
+
+_LENGTH = b"content-length"
 
 
 class Refusal(http.Response):
@@ -15,13 +18,26 @@ class Refusal(http.Response):
     @classmethod
     def of(cls, reply: ProxyReply, method: str) -> Refusal:
         """A reply as mitmproxy's response to a request with that method."""
-        response = cls.make(reply.status, reply.body, dict(reply.headers))
-        response.reason = HTTPStatus(reply.status).phrase  # mitmproxy does not know them all
-        if method == "HEAD":
-            del response.headers["content-length"]  # the length of a response to GET is not known
-        assert isinstance(response, cls)
-        return response
+        fields = [_field(name, value) for name, value in dict(reply.headers).items()]
+        fields = [field for field in fields if field[0].lower() != _LENGTH]
+        if method != "HEAD":  # the length of a response to GET is not known
+            fields.append((_LENGTH, b"%d" % len(reply.body)))
+        now = CLOCKS.now()
+        return cls(
+            http_version=b"HTTP/1.1",
+            status_code=reply.status,
+            reason=HTTPStatus(reply.status).phrase.encode(),  # mitmproxy does not know them all
+            headers=http.Headers(fields),
+            content=reply.body,
+            trailers=None,
+            timestamp_start=now,
+            timestamp_end=now,
+        )
 
 
 class NoRoom(Refusal):
     """The response to an upload for which there is no room."""
+
+
+def _field(name: str, value: str) -> tuple[bytes, bytes]:
+    return name.encode(), value.encode("utf-8", "surrogateescape")

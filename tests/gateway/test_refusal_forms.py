@@ -1,0 +1,138 @@
+"""Refusal forms give the replies of `reply_to`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robots_guard.core.policy import Document, Policy
+from robots_guard.core.reasons import Reason
+from robots_guard.core.signal_settings import SignalSettings
+from robots_guard.core.uses import read_uses
+from robots_guard.core.verdict import Action, Decision, Question, ResponseRef, RuleRef, Verdict
+from robots_guard.gateway.refusal import reply_to
+from robots_guard.gateway.refusal_forms import KEPT, RefusalForms
+from robots_guard.invocation import Invocation
+from robots_guard.origin import Origin
+from robots_guard.rep.signals.headers import header_statements
+
+HTML = "text/html,*/*;q=0.8"
+CONTACTS = ("", "https://example.org/?a=<b>&c", "crawl@example.org")
+INVOCATION = Invocation({"audit_log": "/var/log/a file"})
+
+TEXT = st.text(st.characters(codec="latin-1"), max_size=30)
+TARGETS = st.one_of(
+    TEXT.map("/".__add__),
+    st.sampled_from(["*", "/<b>&\"'", "/a\\b\x00\x7f", "/" + "x" * 5000, "/" + '"' * 2100]),
+)
+RULES = st.none() | st.builds(RuleRef, line=st.integers(1, 9), text=TEXT, group=TEXT)
+USES = read_uses(
+    header_statements([("Content-Usage", "train-ai=n")], status=200), "mybot", SignalSettings(), 0.0
+)
+VERDICTS = st.builds(
+    Verdict,
+    action=st.sampled_from([Action.DROP, Action.DEFER]),
+    reason=st.sampled_from(Reason),
+    rule=RULES,
+    group=st.none() | TEXT,
+    until=st.none() | st.floats(0, 4e9),
+    detail=st.none() | TEXT,
+    uses=st.sampled_from([None, USES]),
+)
+QUESTIONS = st.builds(
+    Question,
+    origin=st.sampled_from([Origin("https", "site.test", 443), Origin("http", "::1", 8080)]),
+    target=TARGETS,
+    agent=st.sampled_from(["mybot", "other<bot>"]),
+    method=st.sampled_from(["GET", "POST"]),
+)
+DECISIONS = st.builds(
+    Decision,
+    id=st.one_of(st.from_regex(r"\A[0-9a-f]{1,10}-[0-9]{1,9}\Z"), TEXT),
+    at=st.floats(0, 4e9),
+    component=st.just("proxy"),
+    question=QUESTIONS,
+    verdict=VERDICTS,
+    response=st.none() | st.just(ResponseRef(status=200)),
+    purposes=st.sampled_from([(), ("search",)]),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(DECISIONS, st.sampled_from(["GET", "HEAD"]), st.sampled_from(["", HTML])),
+        max_size=3,
+    ),
+    st.sampled_from(CONTACTS),
+)
+def test_forms_give_the_replies_of_reply_to(asked, contact):
+    forms = RefusalForms(contact, INVOCATION)
+    for decision, method, accept in asked * 2:  # the second time, the form is there
+        assert forms.reply_to(decision, method, accept) == reply_to(
+            decision, method=method, accept=accept, contact=contact, invocation=INVOCATION
+        )
+
+
+def refusal(target="/private/x", number=1, policy=None, detail=None):
+    return Decision(
+        id=f"ab-{number}",
+        at=1000.0,
+        component="proxy",
+        question=Question(origin=Origin("https", "site.test", 443), target=target, agent="mybot"),
+        verdict=Verdict(
+            action=Action.DROP,
+            reason=Reason.DISALLOWED,
+            rule=RuleRef(2, "Disallow: /private/", "*"),
+            detail=detail,
+        ),
+        policy=policy,
+    )
+
+
+@pytest.fixture
+def composed(monkeypatch):
+    """The number of replies that were composed."""
+    calls = []
+
+    def compose(*arguments, **options):
+        calls.append(arguments)
+        return reply_to(*arguments, **options)
+
+    monkeypatch.setattr("robots_guard.gateway.refusal_forms.reply_to", compose)
+    return calls
+
+
+def test_a_page_is_rendered_once_for_a_rule(composed):
+    forms = RefusalForms()
+    replies = {
+        forms.reply_to(refusal(f"/private/{number}", number), accept=HTML).body
+        for number in range(10)
+    }
+    assert (len(replies), len(composed)) == (10, 1)
+
+
+def test_what_else_a_reply_says_has_a_form_of_its_own(composed):
+    forms = RefusalForms()
+    for decision in (refusal(), refusal(detail="because"), refusal(detail="for this")):
+        for accept in ("", HTML):
+            assert forms.reply_to(decision, accept=accept) == reply_to(decision, accept=accept)
+    assert len(composed) == 6
+
+
+def test_a_newer_robots_txt_has_a_new_form():
+    forms = RefusalForms()
+    for fetched_at in (1000.0, 1000.5, 2000.0):
+        url = "https://site.test/robots.txt"
+        document = Document(status=200, url=url, sha256="", fetched_at=fetched_at, via="direct")
+        policy = Policy(origin=Origin("https", "site.test", 443), document=document)
+        decision = refusal(policy=policy)
+        assert forms.reply_to(decision, accept=HTML) == reply_to(decision, accept=HTML)
+
+
+def test_the_number_of_forms_is_bounded(composed):
+    forms = RefusalForms()
+    for number in range(KEPT + 1):
+        forms.reply_to(refusal(detail=str(number)))
+    forms.reply_to(refusal(detail="0"))  # the oldest has been forgotten
+    assert len(composed) == KEPT + 2
