@@ -71,6 +71,19 @@ class Admission:
             decisions.append(decision)
         return self._remember(max(decisions, key=_required_delay))
 
+    def judge_at_once(
+        self, wire: Wire, agent: str, refusal: Callable[[Origin], Verdict | None]
+    ) -> Decision | None:
+        """Judge a request as one agent, if the policy is in memory; None means: await `judge`.
+        Nothing has been decided then, nor if `refusal` raises an exception."""
+        question, verdict = wire.question(agent)
+        question = self._deferrals.link(question)
+        verdict = verdict or refusal(question.origin)
+        if verdict is not None:
+            return self._remember(self._guard.decide(question, verdict))
+        decision = self._guard.peek(question)
+        return decision and self._remember(decision)
+
     async def _judge_as(self, agent: str, wire: Wire, refusal: Refusal) -> Decision:
         question, verdict = wire.question(agent)
         question = self._deferrals.link(question)
@@ -170,6 +183,10 @@ class Admission:
         if seconds := asked_to_wait(status, {"retry-after": retry_after}, self._now()):
             await self._guard.note_pause(decision.question.origin, seconds)
         await self._guard.mark_response_started(decision)  # last, because it may wait for the store
+
+    def is_response_noted(self, decision_id: str, retry_after: str) -> bool:
+        """Whether `mark_response_started` has an effect on a request with such a response."""
+        return bool(retry_after) or self._has_turn(decision_id)
 
     def needs_page(self, decision_id: str, head: ResponseHead) -> bool:
         """Whether the page of a tracked request's response is read before the client gets it: to

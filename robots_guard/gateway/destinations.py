@@ -23,6 +23,10 @@ _CACHE_SECONDS = 30.0  # for which the result of a name is cached; connecting ch
 Addresses = Iterable[tuple[Any, ...]]  # socket addresses: host and port first
 
 
+class NotLookedUp(Exception):
+    """Whether a name may be reached is not known before it has been looked up."""
+
+
 class DestinationPolicy:
     """The destinations that an operator allows.
 
@@ -60,19 +64,26 @@ class DestinationPolicy:
     async def objection_to_host(self, host: str, *, has_parent: bool) -> str | None:
         """Why this host may not be reached, or None. A parent proxy resolves names itself."""
         try:
+            return self.known_objection_to_host(host, has_parent=has_parent)
+        except NotLookedUp:
+            return self._judge_host(host, has_parent, await _look_up(host))
+
+    def known_objection_to_host(self, host: str, *, has_parent: bool) -> str | None:
+        """The same without a lookup. Raises NotLookedUp if the name was not looked up lately."""
+        try:
             return self._lookups[host, has_parent]
         except KeyError:
             pass
         address = literal(host)
         if address is not None:
-            found: Iterable[Address] = (address,)
-        elif has_parent:  # the parent proxy resolves the name and has a policy of its own
-            found = ()
-        else:
-            found = await _look_up(host)
-        objection = self._lookups[host, has_parent] = self._destinations.objection(
-            found, public_only=False
-        )
+            return self._judge_host(host, has_parent, (address,))
+        if has_parent:  # the parent proxy resolves the name and has a policy of its own
+            return self._judge_host(host, has_parent, ())
+        raise NotLookedUp(host)
+
+    def _judge_host(self, host: str, has_parent: bool, found: Iterable[Address]) -> str | None:
+        objection = self._destinations.objection(found, public_only=False)
+        self._lookups[host, has_parent] = objection
         return objection
 
     def objection_to_addresses(self, addresses: Iterable[Address], port: int) -> str | None:

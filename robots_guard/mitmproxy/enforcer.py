@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from collections.abc import Set as AbstractSet
 from functools import partial
+from typing import Any
 
 from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
@@ -24,6 +25,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.destinations import NotLookedUp
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
 from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
@@ -37,7 +39,13 @@ from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
 from robots_guard.mitmproxy.replies.status import StatusSite, is_for_proxy
 from robots_guard.mitmproxy.request.description import wire_of
 from robots_guard.mitmproxy.request.outgoing import Approved
-from robots_guard.mitmproxy.request.permits import JudgedRequest, PassedFlow, Permits, RefusedFlow
+from robots_guard.mitmproxy.request.permits import (
+    FlowState,
+    JudgedRequest,
+    PassedFlow,
+    Permits,
+    RefusedFlow,
+)
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
@@ -178,20 +186,25 @@ class Enforcer:
 
     # -- first gate: before the body ----------------------------------------------------------------------
 
-    async def requestheaders(self, flow: http.HTTPFlow) -> None:
-        """Judge the request."""
+    def requestheaders(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
+        """Judge the request. Returns what remains to be awaited."""
         if self._is_own_fetch(flow):
-            return
+            return None
         if flow.response is not None or flow.error is not None:
             self._permits.mark_answered_elsewhere(flow)
-            return
+            return None
         if not self._is_last():
             self._refuse_overtaken(flow)
-            return
+            return None
         if is_for_proxy(flow):
-            await self._answer_for_proxy(flow)
-            return
-        await self._decide(flow)
+            return self._answer_for_proxy(flow)
+        rest = self._decide(flow)
+        if rest is None:
+            return None
+        return self._finish_head(flow, rest)
+
+    async def _finish_head(self, flow: http.HTTPFlow, rest: Coroutine[Any, Any, None]) -> None:
+        await rest
         if flow.request.stream:  # mitmproxy starts to send it after this hook
             await self._await_turn(flow)
 
@@ -212,35 +225,77 @@ class Enforcer:
         """The decisions and failures so far, by name."""
         return self._service.counts
 
-    async def _decide(self, flow: http.HTTPFlow) -> None:
+    def _decide(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
+        """Judge a request and act on the decision. Returns what remains to be awaited."""
         self._permits.release(flow)
         flow.request.stream = False  # mitmproxy cannot both answer and stream
         try:
             judged = JudgedRequest.of(flow)
+            decision = self._judge_at_once(flow, judged.wire)
+            if decision is None:
+                return self._await_decision(flow, judged)
+            self.on_decision(decision)
+            if decision.verdict.reason is Reason.ROBOTS_TXT:
+                return self._serve_or_act(flow, decision, judged)
+            self._act(flow, decision, judged)
+        except Exception as error:  # noqa: BLE001  it is logged
+            self._refuse_after(error, flow)
+        return None
+
+    async def _await_decision(self, flow: http.HTTPFlow, judged: JudgedRequest) -> None:
+        try:
             decision = await self._judge(flow, judged.wire)
             self.on_decision(decision)
+        except Exception as error:  # noqa: BLE001  it is logged
+            self._refuse_after(error, flow)
+        else:
+            await self._serve_or_act(flow, decision, judged)
+
+    async def _serve_or_act(
+        self, flow: http.HTTPFlow, decision: Decision, judged: JudgedRequest
+    ) -> None:
+        """Answer a request for a cached robots.txt, or act on the decision."""
+        try:
             copy = await self._cached_robots_txt(flow, decision)
             if copy is None:
                 self._act(flow, decision, judged)
             else:
                 self._refuse(flow, copy)
-        except ShuttingDown:
+        except Exception as error:  # noqa: BLE001  it is logged
+            self._refuse_after(error, flow)
+
+    def _refuse_after(self, error: Exception, flow: http.HTTPFlow) -> None:
+        """Refuse a request for which there is no decision."""
+        method = flow.request.method
+        if isinstance(error, ShuttingDown):
             self._refuse_at_shutdown(flow)
-        except SettingsError as error:
-            method = flow.request.method
-            if self._hook_waits.ended:
-                self._refuse(flow, shutting_down(method=method))
-            else:
-                self._refuse(flow, not_ready(f"The guard is not ready: {error}", method=method))
-        except Exception:
-            log.exception("robots_guard failed; the request is refused")
-            self._refuse(flow, not_ready(_NO_VERDICT, method=flow.request.method))
+        elif isinstance(error, SettingsError) and self._hook_waits.ended:
+            self._refuse(flow, shutting_down(method=method))
+        elif isinstance(error, SettingsError):
+            self._refuse(flow, not_ready(f"The guard is not ready: {error}", method=method))
+        else:
+            log.error("robots_guard failed; the request is refused", exc_info=error)
+            self._refuse(flow, not_ready(_NO_VERDICT, method=method))
 
     def _refuse_at_shutdown(self, flow: http.HTTPFlow) -> None:
         """Refuse a request that is waiting at the shutdown, which lasts until its client has the response."""
         self._refuse(flow, shutting_down(method=flow.request.method))
         if flow.client_conn.connected:
             self._refused_at_shutdown.add(flow.id)
+
+    def _judge_at_once(self, flow: http.HTTPFlow, wire: Wire) -> Decision | None:
+        """The decision on a request that is judged as one agent, by a policy in memory; None if it
+        must be awaited."""
+        admission = self._service.guard_or_raise().admission
+        agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
+        if len(agents) != 1:
+            return None
+        refusal = partial(self._service.destinations.known_verdict, flow.client_conn)
+        with on_behalf_of(flow.client_conn):
+            try:
+                return admission.judge_at_once(wire, agents[0], refusal)
+            except NotLookedUp:
+                return None
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """The decision of all agents the request is judged as."""
@@ -290,22 +345,40 @@ class Enforcer:
 
     # -- second gate: the last hook before the wire -------------------------------------------------------
 
-    async def request(self, flow: http.HTTPFlow) -> None:
-        """Check that the request is still the judged one, and wait for its turn."""
+    def request(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
+        """Check that the request is still the judged one, and wait for its turn. Returns what
+        remains to be awaited."""
         if self._is_own_fetch(flow):
-            return
+            return None
         state = self._permits.state_of(flow)
         if isinstance(state, RefusedFlow):
             flow.response = state.response
         elif flow.response is not None:
             self._permits.mark_answered_elsewhere(flow)
             self.counts["no_room"] += isinstance(flow.response, NoRoom)
-        else:
-            await self._await_turn(flow)
+        elif not self._seal_at_once(flow, state):
+            return self._await_turn(flow)
         flow.request.trailers = None  # mitmproxy's HTTP/1 writer would pass on line breaks in them
+        return None
+
+    def _seal_at_once(self, flow: http.HTTPFlow, state: FlowState | None) -> bool:
+        """Let the request be written, if it has its turn or needs none. Returns False if that must
+        be awaited."""
+        try:
+            return self._is_last() and isinstance(state, PassedFlow) and self._seal(flow, state)
+        except Exception:  # noqa: BLE001  `_await_turn` fails likewise, and refuses the request
+            return False
+
+    def _seal(self, flow: http.HTTPFlow, state: PassedFlow) -> bool:
+        if not state.is_still(flow.request, flow.client_conn):
+            return False
+        if not self._current_decision(flow, state).is_due:
+            return False
+        self._permits.seal(flow)
+        return True
 
     async def _await_turn(self, flow: http.HTTPFlow) -> None:
-        """Hold the request until it may be written.
+        """Hold the request until it may be written, without its trailers.
 
         If another addon changes it meanwhile, it is judged again, up to `MAX_ROUNDS` times; if
         another addon now runs after this one, it is refused. A streamed request comes here twice.
@@ -317,6 +390,7 @@ class Enforcer:
         except Exception:
             log.exception("robots_guard failed; the request is refused")
             self._refuse(flow, not_ready(_NO_VERDICT, method=flow.request.method))
+        flow.request.trailers = None  # as in `request`
 
     async def _await_turn_in_rounds(self, flow: http.HTTPFlow) -> None:
         for _ in range(MAX_ROUNDS):
@@ -329,7 +403,9 @@ class Enforcer:
             if not (
                 isinstance(state, PassedFlow) and state.is_still(flow.request, flow.client_conn)
             ):
-                await self._decide(flow)
+                rest = self._decide(flow)
+                if rest is not None:
+                    await rest
                 continue
             decision = self._current_decision(flow, state)
             if decision.is_due:
@@ -417,17 +493,17 @@ class Enforcer:
 
     # -- the response -------------------------------------------------------------------------------------
 
-    async def responseheaders(self, flow: http.HTTPFlow) -> None:
-        """Judge the response, and count the turn from here.
+    def responseheaders(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
+        """Judge the response, and count the turn from here. Returns what remains to be awaited.
 
         A response to a flow without a verdict means that a gate has failed.
         """
         if self._is_own_fetch(flow):
-            return
+            return None
         state = self._permits.state_of(flow)
         # The client left before the response.
         if state is None and isinstance(flow.response, Refusal):
-            return
+            return None
         if state is None:
             log.error(
                 "robots_guard: %r was answered without a verdict; please report this",
@@ -435,21 +511,25 @@ class Enforcer:
             )
             flow.kill()
         elif isinstance(state, PassedFlow) and flow.response is not None:
-            await self._receive(flow, flow.response, state.decision_id)
+            return self._receive(flow, flow.response, state.decision_id)
+        return None
 
-    async def _receive(
+    def _receive(
         self, flow: http.HTTPFlow, response: http.Response, decision_id: str
-    ) -> None:
+    ) -> Coroutine[Any, Any, None] | None:
         if "http3" not in self._service.relaxed:
             # The field invites clients to QUIC, which bypasses the proxy.
             response.headers.pop("alt-svc", None)
         opened = self._service.guard_or_none
-        if opened is not None:
-            self._review.begin(flow, opened, decision_id)
-            retry_after = response.headers.get("retry-after", "")
-            await opened.admission.mark_response_started(
-                decision_id, response.status_code, retry_after
-            )
+        if opened is None:
+            return None
+        self._review.begin(flow, opened, decision_id)
+        retry_after = response.headers.get("retry-after", "")
+        if not opened.admission.is_response_noted(decision_id, retry_after):
+            return None
+        return opened.admission.mark_response_started(
+            decision_id, response.status_code, retry_after
+        )
 
     def _note_refused_response(self, flow: http.HTTPFlow, decision: Decision) -> None:
         self._status_site.remember(decision)

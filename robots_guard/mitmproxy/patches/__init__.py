@@ -28,6 +28,7 @@ from robots_guard.mitmproxy.patches import (
     http2_server_resets,
     http3_client_writer,
     http_stream_connection,
+    http_stream_hooks,
     http_stream_responses,
     http_stream_uploads,
     message_checks,
@@ -64,7 +65,11 @@ ADDON_PATCHES = (
     name_resolution.PATCH,
 )
 #: Installed by `robots-guard proxy`, too.
-COMMAND_PATCHES = (message_checks.PATCH, option_copies.PATCH)
+COMMAND_PATCHES = (
+    message_checks.PATCH,
+    option_copies.PATCH,
+    http_stream_hooks.PATCH,
+)
 #: Installed by `robots-guard proxy` with several workers.
 WORKER_PATCHES = (server_port.PATCH,)
 

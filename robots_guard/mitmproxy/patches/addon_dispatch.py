@@ -11,14 +11,17 @@ AddonHalt stops a hook for later addons, except for those marked `unhaltable`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from mitmproxy import addonmanager, exceptions, flow, hooks
 
 from robots_guard.gateway.patch import Patch, method
 
-Handlers = list[Callable[..., Any]]
+Handler = Callable[..., Any]
+Rest = Coroutine[Any, Any, None]
+
+_BEGUN = "robots_guard_begun"  # the attribute of a hook with what remains of it
 
 
 def cache_handlers(manager: addonmanager.AddonManager) -> None:
@@ -34,7 +37,7 @@ class Addons(addonmanager.AddonManager):
     It calls them in the same order as mitmproxy.
     """
 
-    _handlers: dict[str, Handlers]
+    _handlers: dict[str, list[Handler]]
     _walked: tuple[int, int]
 
     def forget(self) -> None:
@@ -73,31 +76,75 @@ class Addons(addonmanager.AddonManager):
 
     async def handle_lifecycle(self, event: hooks.Hook) -> None:
         """Call the handlers of a hook; after one of a flow, also those of `update`."""
-        arguments = event.args()
-        await self._call(event, arguments)
-        if isinstance(arguments[0], flow.Flow) and self._of("update"):
-            await self.trigger_event(hooks.UpdateHook([arguments[0]]))
+        if _BEGUN not in vars(event):
+            self.begin(event)
+        rest = vars(event).pop(_BEGUN)
+        if rest is not None:
+            await rest
 
     async def trigger_event(self, event: hooks.Hook) -> None:
         """Call the handlers of a hook."""
-        await self._call(event, event.args())
+        rest = self._run(iter(self._of(event.name)), event.args())
+        if rest is not None:
+            await rest
 
-    async def _call(self, event: hooks.Hook, arguments: Any) -> None:
-        halted = False
-        for handler in self._of(event.name):
+    def begin(self, event: hooks.Hook) -> Rest | None:
+        """Call the handlers of `handle_lifecycle` until one of them has to wait.
+
+        Returns what remains to be awaited, None if nothing does. `handle_lifecycle` of the same
+        event, if it is called later, awaits that and begins nothing.
+        """
+        arguments = event.args()
+        rest = self._run(iter(self._of(event.name)), arguments)
+        if isinstance(arguments[0], flow.Flow) and self._of("update"):
+            rest = self._update(rest, arguments[0])
+        vars(event)[_BEGUN] = rest
+        return rest
+
+    async def _update(self, rest: Rest | None, updated: flow.Flow) -> None:
+        if rest is not None:
+            await rest
+        await self.trigger_event(hooks.UpdateHook([updated]))
+
+    def _run(
+        self, handlers: Iterator[Handler], arguments: list[Any], *, halted: bool = False
+    ) -> Rest | None:
+        """Call handlers until one of them has to wait. Returns the rest."""
+        for handler in handlers:
             if halted and not _is_unhaltable(getattr(handler, "__self__", None)):
                 continue
             try:
                 result = handler(*arguments)
-                if result is not None and inspect.isawaitable(result):
-                    await result
             except exceptions.AddonHalt:
                 halted = True
             except Exception:  # mitmproxy's `safecall` logs it
                 with addonmanager.safecall():
                     raise
+            else:
+                if result is not None and inspect.isawaitable(result):
+                    return self._continue(result, handlers, arguments, halted=halted)
+        return None
 
-    def _of(self, name: str) -> Handlers:
+    async def _continue(
+        self,
+        waiting: Awaitable[Any],
+        handlers: Iterator[Handler],
+        arguments: list[Any],
+        *,
+        halted: bool,
+    ) -> None:
+        try:
+            await waiting
+        except exceptions.AddonHalt:
+            halted = True
+        except Exception:
+            with addonmanager.safecall():
+                raise
+        rest = self._run(handlers, arguments, halted=halted)
+        if rest is not None:
+            await rest
+
+    def _of(self, name: str) -> list[Handler]:
         if self._walked != self._walk():
             self.forget()
         handlers = self._handlers.get(name)
@@ -105,7 +152,7 @@ class Addons(addonmanager.AddonManager):
             handlers = self._handlers[name] = list(self._find(name))
         return handlers
 
-    def _find(self, name: str) -> Handlers:
+    def _find(self, name: str) -> list[Handler]:
         found = (getattr(addon, name, None) for addon in addonmanager.traverse(self.chain))
         return [handler for handler in found if callable(handler)]
 

@@ -16,7 +16,7 @@ from robots_guard.core.addresses import literal
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL
-from robots_guard.gateway.destinations import DestinationPolicy
+from robots_guard.gateway.destinations import DestinationPolicy, NotLookedUp
 from robots_guard.mitmproxy.patches.name_resolution import check_resolution
 from robots_guard.origin import Origin, parse_authority
 
@@ -58,15 +58,23 @@ class ClientDestinations:
 
     async def verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
         """The refusal of a request to this origin, or None."""
+        try:
+            return self.known_verdict(client, origin)
+        except NotLookedUp:
+            has_parent = _has_parent(client)
+            return _refusal(
+                await self._policy.objection_to_host(origin.host, has_parent=has_parent)
+            )
+
+    def known_verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
+        """The same without waiting. Raises NotLookedUp if the name must be looked up first."""
         objection = self._policy.objection_to_port(
             origin.port, in_tunnel=client_of(client) in self._tunnels
         )
         if objection is None and not self._is_chosen_by_operator(client, origin.host, origin.port):
-            has_parent = isinstance(client.proxy_mode, mode_specs.UpstreamMode)
-            objection = await self._policy.objection_to_host(origin.host, has_parent=has_parent)
-        if objection is None:
-            return None
-        return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
+            has_parent = _has_parent(client)
+            objection = self._policy.known_objection_to_host(origin.host, has_parent=has_parent)
+        return _refusal(objection)
 
     def _is_chosen_by_operator(self, client: connection.Client, host: str, port: int) -> bool:
         """Whether the operator has chosen the destination for this client, or the proxy itself fetches from it."""
@@ -102,6 +110,16 @@ class ClientDestinations:
             return objection((address,))
         check_resolution(objection)
         return None
+
+
+def _has_parent(client: connection.Client) -> bool:
+    return isinstance(client.proxy_mode, mode_specs.UpstreamMode)
+
+
+def _refusal(objection: str | None) -> Verdict | None:
+    if objection is None:
+        return None
+    return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
 
 
 def reverse_targets(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:

@@ -17,6 +17,7 @@ from mitmproxy.addons import proxyserver
 from mitmproxy.net.http import http1
 from mitmproxy.proxy import server_hooks
 from mitmproxy.test import taddons, tflow
+from support.hooks import finish
 
 from robots_guard.core.access import Fetched
 from robots_guard.mitmproxy.addon import install
@@ -145,8 +146,8 @@ def readings(path):
 
 
 async def through(enforcer, flow):
-    await enforcer.requestheaders(flow)
-    await enforcer.request(flow)
+    await finish(enforcer.requestheaders(flow))
+    await finish(enforcer.request(flow))
     data = server_hooks.ServerConnectionHookData(
         connection.Server(address=(flow.request.data.host, flow.request.data.port)),
         flow.client_conn,
@@ -194,7 +195,7 @@ async def test_a_request_changed_during_its_judgement_is_judged_again(enforcer, 
     """Another addon may have a task of its own, and robots.txt takes its time."""
     flow = flow_of((b"GET", b"/open", b"HTTP/1.1"), [(b"Host", b"site.test")], parsed=False)
     nowhere.meanwhile = lambda: setattr(flow.request, "path", "/private/x")
-    await enforcer.requestheaders(flow)
+    await finish(enforcer.requestheaders(flow))
     assert flow.response is None
-    await enforcer.request(flow)
+    await finish(enforcer.request(flow))
     assert flow.response.status_code == 403

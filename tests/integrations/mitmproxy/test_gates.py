@@ -9,6 +9,7 @@ from mitmproxy import connection, ctx, exceptions
 from mitmproxy.addons import proxyserver
 from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
+from support.hooks import finish
 
 from robots_guard.gateway.refusal import not_ready
 from robots_guard.mitmproxy import RobotsGuard
@@ -144,7 +145,7 @@ async def test_a_refusal_to_a_departed_client_is_not_logged_as_an_error(enforcer
     flow = flow_to(*SITE)
     enforcer._refuse(flow, not_ready("shut", method="GET"))
     enforcer.client_disconnected(flow.client_conn)
-    await enforcer.responseheaders(flow)
+    await finish(enforcer.responseheaders(flow))
     assert flow.error is None
     assert "without a verdict" not in caplog.text
 
@@ -152,7 +153,7 @@ async def test_a_refusal_to_a_departed_client_is_not_logged_as_an_error(enforcer
 async def test_a_response_without_a_verdict_is_killed(enforcer, caplog):
     flow = tflow.tflow(resp=True)
     flow.live = True
-    await enforcer.responseheaders(flow)
+    await finish(enforcer.responseheaders(flow))
     assert flow.error.msg == flow.error.KILLED_MESSAGE
     assert any(
         record.levelno == logging.ERROR and "without a verdict" in record.message

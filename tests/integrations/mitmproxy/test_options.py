@@ -15,6 +15,7 @@ from mitmproxy.addons import (
     tlsconfig,
 )
 from mitmproxy.test import taddons, tflow, tutils
+from support.hooks import finish
 
 from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.enforcer import Enforcer
@@ -92,7 +93,7 @@ async def test_unsafe_options_before_the_start_are_reported_at_the_start(context
         for record in caplog.records
     )
     flow = a_flow()
-    await context.enforcer.requestheaders(flow)
+    await finish(context.enforcer.requestheaders(flow))
     assert flow.response.status_code == 503
 
 
@@ -148,7 +149,7 @@ async def test_requests_are_refused_before_the_configuration():
         context.master.addons.add(RobotsGuard())
         flow, enforcer = a_flow(), context.master.addons.get("robots_guard_enforcer")
         enforcer.client_connected(flow.client_conn)
-        await enforcer.requestheaders(flow)
+        await finish(enforcer.requestheaders(flow))
         assert flow.response.status_code == 503
         assert b"robots_guard_agent is not set" in flow.response.content
 
@@ -162,7 +163,7 @@ async def test_an_unreadable_option_refuses_everything(caplog):
         context.master.addons.add(guard)
         guard.running()
         flow = a_flow()
-        await context.master.addons.get("robots_guard_enforcer").requestheaders(flow)
+        await finish(context.master.addons.get("robots_guard_enforcer").requestheaders(flow))
         assert flow.response.status_code == 503
         assert "oolean must be" in caplog.text
 
@@ -171,7 +172,7 @@ async def test_after_the_end_everything_is_refused(context):
     context.guard.running()
     context.enforcer.done()
     flow = a_flow()
-    await context.enforcer.requestheaders(flow)
+    await finish(context.enforcer.requestheaders(flow))
     assert flow.response.status_code == 503
 
 
