@@ -16,6 +16,8 @@ from robots_guard.mitmproxy.patches import (
     addon_dispatch,
     connection_crashes,
     connection_transports,
+    context_forks,
+    header_lookups,
     http1_body_reader,
     http1_client_bytes,
     http1_client_head,
@@ -27,6 +29,7 @@ from robots_guard.mitmproxy.patches import (
     http2_early_resets,
     http2_server_resets,
     http3_client_writer,
+    http_layer_writes,
     http_stream_connection,
     http_stream_hooks,
     http_stream_responses,
@@ -69,6 +72,9 @@ COMMAND_PATCHES = (
     message_checks.PATCH,
     option_copies.PATCH,
     http_stream_hooks.PATCH,
+    http_layer_writes.PATCH,
+    header_lookups.PATCH,
+    context_forks.PATCH,
 )
 #: Installed by `robots-guard proxy` with several workers.
 WORKER_PATCHES = (server_port.PATCH,)

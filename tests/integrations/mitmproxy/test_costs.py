@@ -1,0 +1,121 @@
+"""The patches that only save work change nothing else."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mitmproxy.connection import Client
+from mitmproxy.http import Headers
+from mitmproxy.options import Options
+from mitmproxy.proxy import commands
+from mitmproxy.proxy.context import Context
+
+from robots_guard.mitmproxy.patches import context_forks, header_lookups, http_layer_writes
+from robots_guard.mitmproxy.patches.http_layer_writes import JOINED_BYTES
+
+CLIENTS = [
+    Client(peername=("c", number), sockname=("s", 1), timestamp_start=number) for number in range(3)
+]
+SENT = st.builds(
+    commands.SendData,
+    st.sampled_from(CLIENTS),
+    st.binary(max_size=5) | st.sampled_from([b"x" * (JOINED_BYTES // 2), b"y" * JOINED_BYTES]),
+)
+OTHERS = st.one_of(
+    st.builds(commands.CloseConnection, st.sampled_from(CLIENTS)),
+    st.builds(commands.RequestWakeup, st.just(1.0)),
+    st.builds(commands.Log, st.just("said")),
+)
+
+
+def replacement(patch):
+    """What takes the place of a patch's first method, and that method."""
+    name, _, make = patch.PATCH.methods[0]
+    plain = getattr(patch.PATCH.owner, name)
+    plain = getattr(plain, "__wrapped__", plain)
+    return make(plain), plain
+
+
+def effects(given):
+    """The commands other than `Log`, with what each connection gets between two of them."""
+    relevant = [each for each in given if not isinstance(each, commands.Log)]
+    for is_sent, run in groupby(relevant, lambda each: isinstance(each, commands.SendData)):
+        if not is_sent:
+            yield from run
+            continue
+        data = dict.fromkeys(CLIENTS, b"")
+        for each in run:
+            data[each.connection] += each.data
+        yield data
+
+
+@given(st.lists(SENT | OTHERS, max_size=12))
+def test_joined_writes_send_the_same_bytes_in_the_same_order(given):
+    handle_event = http_layer_writes.PATCH.methods[0].make(lambda self, event: iter(given))
+    joined = list(handle_event(None, None))
+    assert list(effects(joined)) == list(effects(given))
+    assert [each for each in joined if isinstance(each, commands.Log)] == [
+        each for each in given if isinstance(each, commands.Log)
+    ]
+
+
+def test_small_writes_are_joined_and_large_ones_are_not_copied():
+    one, other, _ = CLIENTS
+    large = commands.SendData(one, b"z" * JOINED_BYTES)
+    given = [
+        commands.SendData(one, b"a"),
+        commands.SendData(other, b"b"),
+        commands.SendData(one, b"c"),
+        large,
+        commands.SendData(one, b"d"),
+    ]
+    handle_event = http_layer_writes.PATCH.methods[0].make(lambda self, event: iter(given))
+    written = list(handle_event(None, None))
+    assert [(each.connection, each.data[:2]) for each in written] == [
+        (one, b"ac"),
+        (other, b"b"),
+        (one, b"zz"),
+        (one, b"d"),
+    ]
+    assert written[2] is large
+
+
+NAMES = st.sampled_from([b"Host", b"host", b"HOST", b"Accept", b"x-\xc3\xa9", b"X-\xc3\x89", b""])
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.binary(max_size=3)), max_size=5),
+    NAMES | NAMES.map(lambda name: name.decode("utf-8", "surrogateescape")),
+)
+def test_lookups_find_the_same_fields(fields, key):
+    patched, plain = replacement(header_lookups)
+    headers = Headers(fields)
+    try:
+        expected = plain(headers, key)
+    except KeyError:
+        with pytest.raises(KeyError):
+            patched(headers, key)
+    else:
+        assert patched(headers, key) == expected
+
+
+def test_a_fork_has_the_attributes_of_mitmproxys():
+    patched, plain = replacement(context_forks)
+    context = Context(CLIENTS[0], Options())
+    context.layers.append("a layer")
+    copy = patched(context)
+    assert vars(copy) == vars(plain(context)) == vars(context)
+    assert copy.layers is not context.layers
+    assert type(copy) is Context
+
+
+def test_a_fork_of_a_subclass_is_left_to_mitmproxy():
+    class Extended(Context):
+        def fork(self):
+            return "its own"
+
+    patched, _ = replacement(context_forks)
+    assert isinstance(patched(Extended(CLIENTS[0], Options())), Context)
