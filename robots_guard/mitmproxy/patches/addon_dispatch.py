@@ -77,7 +77,7 @@ class Addons(addonmanager.AddonManager):
     async def handle_lifecycle(self, event: hooks.Hook) -> None:
         """Call the handlers of a hook; after one of a flow, also those of `update`."""
         if _BEGUN not in vars(event):
-            self.begin(event)
+            self.begin(event, event.args())
         rest = vars(event).pop(_BEGUN)
         if rest is not None:
             await rest
@@ -88,13 +88,13 @@ class Addons(addonmanager.AddonManager):
         if rest is not None:
             await rest
 
-    def begin(self, event: hooks.Hook) -> Rest | None:
-        """Call the handlers of `handle_lifecycle` until one of them has to wait.
+    def begin(self, event: hooks.Hook, arguments: list[Any]) -> Rest | None:
+        """Call the handlers of `handle_lifecycle` until one of them has to wait. `arguments` are
+        those of the event.
 
         Returns what remains to be awaited, None if nothing does. `handle_lifecycle` of the same
         event, if it is called later, awaits that and begins nothing.
         """
-        arguments = event.args()
         rest = self._run(iter(self._of(event.name)), arguments)
         if isinstance(arguments[0], flow.Flow) and self._of("update"):
             rest = self._update(rest, arguments[0])

@@ -62,7 +62,7 @@ def _ends_at_once(stream: HttpStream, hook: Hooks) -> bool:
         return False
     flow = hook.flow
     response = flow.response
-    if addons.begin(hook) is not None or flow.intercepted or flow.error is not None:
+    if addons.begin(hook, [flow]) is not None or flow.intercepted or flow.error is not None:
         return False
     if isinstance(hook, HttpRequestHeadersHook):
         return not flow.request.stream
@@ -78,9 +78,9 @@ def _has_sent_nothing_ahead(stream: HttpStream) -> bool:
     parent = layers[layers.index(stream) - 1]
     assert isinstance(parent, HttpLayer)
     client = parent.connections.get(stream.context.client)
-    if isinstance(client, Http1Server):
+    if type(client) is Http1Server:  # `isinstance` would search an abstract class
         return not client.buf
-    return isinstance(client, Http2Server)
+    return type(client) is Http2Server
 
 
 PATCH = Patch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from mitmproxy import connection, http
@@ -70,8 +70,7 @@ class JudgedRequest(NamedTuple):
         return cls(wire_of(flow.request, flow.client_conn), _snapshot(flow.request))
 
 
-@dataclass(frozen=True, slots=True)
-class PassedFlow:
+class PassedFlow(NamedTuple):
     """A flow that a decision permitted, as it was then. The proxy's own fetches have no decision.
 
     `request` is a snapshot of the request, `approved` what the verdict rests on; only a change of
@@ -91,16 +90,14 @@ class PassedFlow:
         return _snapshot(request) == self.request or wire_of(request, client) == self.approved.wire
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFlow:
+class RefusedFlow(NamedTuple):
     """A flow that was refused with this response."""
 
     client: Client
     response: http.Response
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredFlow:
+class AnsweredFlow(NamedTuple):
     """A flow that another component of the proxy answered before it was judged."""
 
     client: Client
@@ -150,7 +147,7 @@ class Permits:
         state = self._states[flow.id]
         assert isinstance(state, PassedFlow)
         self._unseal(state)
-        self._states[flow.id] = replace(state, sealed=flow.request)
+        self._states[flow.id] = state._replace(sealed=flow.request)
         self._sealed[id(flow.request)] = flow.id
 
     def _unseal(self, state: PassedFlow) -> None:
@@ -232,7 +229,7 @@ class Permits:
         flow_id = self._sealed[id(request)]
         state = self._states[flow_id]
         assert isinstance(state, PassedFlow)
-        self._states[flow_id] = replace(state, is_sent=True)
+        self._states[flow_id] = state._replace(is_sent=True)
         return not state.decision_id or mark_sent(state.decision_id)
 
     def objection(self, data: server_hooks.ServerConnectionHookData) -> str | None:

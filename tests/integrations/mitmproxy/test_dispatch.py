@@ -63,7 +63,7 @@ async def test_a_hook_without_a_wait_leaves_nothing_to_await(manager):
     manager.add(Handler("a", seen), Updated("b", seen))
     manager.remove(manager.get("b"))
     hook = HttpRequestHook(tflow.tflow())
-    assert manager.begin(hook) is None
+    assert manager.begin(hook, hook.args()) is None
     await manager.handle_lifecycle(hook)
     assert seen == ["a"]
 
@@ -72,7 +72,7 @@ async def test_a_wait_delays_the_later_handlers(manager):
     seen = []
     manager.add(Handler("a", seen), Handler("b", seen, waits=True), Updated("c", seen))
     hook = HttpRequestHook(tflow.tflow())
-    assert manager.begin(hook) is not None
+    assert manager.begin(hook, hook.args()) is not None
     assert seen == ["a", "b"]
     await manager.handle_lifecycle(hook)
     assert seen == ["a", "b", "b waited", "c", "c updated 1"]
