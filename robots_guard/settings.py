@@ -955,7 +955,7 @@ def open_guard(
     runtime: Runtime,
     fetcher: Fetcher,
     demands_verified: bool = True,
-    on_decision: Callable[[Decision], None] = lambda _: None,
+    on_decision: Callable[[Decision], None] | None = None,
 ) -> "Guard":
     """Open a guard for one integration, with its store and audit log. `on_decision` is called with
     each decision after it was recorded.

@@ -295,7 +295,7 @@ def test_later_questions_are_answered_by_a_shortcut(history):
         ("override", [('origin = "https://a.test"', 60.0, 'action = "drop"')]),
     ],
 )
-def test_a_change_ends_a_shortcut(history, what, value):
+async def test_a_change_ends_a_shortcut(history, what, value):
     for _ in range(3):
         history.ask(asked())
     assert history.shortcuts == 1
@@ -327,7 +327,7 @@ def test_the_results_of_a_shortcut_are_limited(history):
     shortcut = shortcut_of(Judging(asked(), terms, policy, policy.document), ruleset)
 
     for each in range(3 * MOST_RESULTS):
-        decided = shortcut.decide(asked(f"/{each}/"), NOW)
+        decided = shortcut.decide(asked(f"/{each}/"), terms, NOW)
         assert decided.verdict.rule.line == each + 2
         assert len(shortcut.results) <= MOST_RESULTS
 

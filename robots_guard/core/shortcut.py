@@ -6,6 +6,8 @@ the deciding rule. A shortcut keeps the result for each rule, as a check found i
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from robots_guard.core.check import Decided, Judging
@@ -15,6 +17,8 @@ from robots_guard.core.verdict import Question, Terms, needs_no_policy
 from robots_guard.rep.pace import Pace
 from robots_guard.rep.ruleset import Ruleset, Ruling
 
+#: Whether a target is certainly well-formed and not /robots.txt. True of most.
+_is_ordinary = re.compile(r"/(?!robots\.txt\Z)[!-\[\]-~]{0,8191}").fullmatch
 #: Results that a shortcut keeps; few crawlers meet as many rules of one site.
 MOST_RESULTS = 32
 
@@ -22,12 +26,12 @@ MOST_RESULTS = 32
 class Shortcut(msgspec.Struct, frozen=True):
     """The results for one origin and one agent, by deciding rule.
 
-    Invariant: if `applies` is True and the origin is not paused, `decide` returns what a check
-    would return at that moment, or None. The policy and the terms of a shortcut are such that no
-    result depends on the time or on more of the question than its target (`shortcut_of`). What may
-    change is compared at each question:
+    Invariant: `decide` returns what a check would return at that moment, or None. The policy and
+    the terms of a shortcut are such that no result depends on the time or on more of the question
+    than its target (`shortcut_of`). What may change is compared at each question:
 
-    - the policy in memory, by identity: it may have been replaced, evicted or forgotten
+    - the policy in memory, by identity, by the caller: it may have been replaced or evicted
+    - pauses, by the caller: the origin may have asked for one
     - the terms, by identity: the overrides file may have been reread, or an override have expired
     - the time, by the comparison of `freshness`: the policy may have ceased to be fresh, or the
       clock have been set back
@@ -43,23 +47,21 @@ class Shortcut(msgspec.Struct, frozen=True):
     #: By the id of the ruling, which must exist as long as the entry.
     results: dict[int, tuple[Ruling | None, Decided]] = {}
 
-    def applies(self, policy: Policy | None, terms: Terms, now: float) -> bool:
-        """Whether the shortcut is about this policy and these terms, and the policy is fresh."""
+    def decide(self, question: Question, terms: Terms, now: float) -> Decided | None:
+        """Return the result for a question of the agent to the origin, under the terms in force;
+        None if it must be checked."""
         is_fresh = -CLOCK_SKEW <= now - self.fetched_at < self.lifetime
-        return is_fresh and policy is self.policy and terms is self.terms
-
-    def decide(self, question: Question, now: float) -> Decided | None:
-        """Return the result for a question of the agent; None if it must be checked, because the
-        rules do not decide it."""
-        if needs_no_policy(question, self.terms) is not None:
+        if not is_fresh or terms is not self.terms:
+            return None
+        if _is_ordinary(question.target) is None and needs_no_policy(question, terms) is not None:
             return None
         ruling = None
         if self.rules is not None:
-            origin = question.origin
-            ruling = self.rules.judge(question.target, origin.host, origin.port, origin.scheme)
+            scheme, host, port = question.origin
+            ruling = self.rules.judge(question.target, host, port, scheme)
         known = self.results.get(id(ruling))
         if known is None:
-            judging = Judging(question, self.terms, self.policy, self.policy.document)
+            judging = Judging(question, terms, self.policy, self.policy.document)
             known = ruling, judging.next(self.rules, now)
             if len(self.results) >= MOST_RESULTS:
                 self.results.clear()

@@ -52,6 +52,10 @@ class PolicyCache:
         """Return the policy in memory."""
         return self._usable_part(self._memory.get(origin))
 
+    def has_local(self, policy: Policy) -> bool:
+        """Whether this very policy is the one in memory."""
+        return self._memory.get(policy.origin) is policy
+
     async def get_shared(self, origin: Origin, within: float = math.inf) -> Policy | None:
         """Return the policy in the store, and copy it into memory unless memory has a later one.
 

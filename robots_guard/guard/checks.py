@@ -67,14 +67,11 @@ class Checks:
 
     def run_from_memory(self, question: Question, terms: Terms) -> Decided | None:
         """Return the result of a check that needs no I/O; None if it needs any."""
-        origin = question.origin
-        shortcut = self._shortcuts.get((origin, question.agent))
-        if shortcut is not None:
-            cached, now = self._cache.get_local(origin), self._clocks.now()
-            if shortcut.applies(cached, terms, now) and not self._turns.is_paused(origin):
-                decided = shortcut.decide(question, now)
-                if decided is not None:
-                    return decided
+        shortcut = self._shortcuts.get((question.origin, question.agent))
+        if shortcut is not None and self._cache.has_local(shortcut.policy):
+            decided = shortcut.decide(question, terms, self._clocks.now())
+            if decided is not None and not self._turns.is_paused(question.origin):
+                return decided
         return self._drive_from_memory(question, terms)
 
     def _drive_from_memory(self, question: Question, terms: Terms) -> Decided | None:

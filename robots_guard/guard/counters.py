@@ -36,8 +36,8 @@ class Counters:
         self._clocks = clocks
         self._audit_log = audit_log
         self._limits: dict[tuple[str, str], _RateLimit] = {}
-        # By kind: broken parts, and when each last failed.
-        self._failed: dict[str, dict[str, float]] = {}
+        #: By kind of failure: the broken parts, and when each last failed.
+        self.broken: dict[str, dict[str, float]] = {}
 
     def warn(
         self, kind: str, message: str, error: Exception, about: str = "", part: str = ""
@@ -54,18 +54,18 @@ class Counters:
         if isinstance(error, StoreReset):
             self.note(StoreWasReset(at=self._clocks.now(), detail=str(error)))
         elif part:
-            self._failed.setdefault(kind, {})[part] = now
+            self.broken.setdefault(kind, {})[part] = now
 
     def mark_working(self, kind: str, *parts: str) -> None:
         """Mark parts as working; log the recovery when no part of this kind is broken any more."""
-        failed = self._failed.get(kind)
+        failed = self.broken.get(kind)
         if not failed:
             return
         quiet_since = self._clocks.monotonic() - QUIET
         for part in parts:
             if failed.get(part, math.inf) <= quiet_since:
                 failed.pop(part, None)
-        if not failed and self._failed.pop(kind, None) is not None:
+        if not failed and self.broken.pop(kind, None) is not None:
             self._limits.pop((kind, ""), None)  # a later failure is a new outage
             log.warning(_RECOVERED[kind])
 

@@ -69,7 +69,7 @@ class Guard:
         fetcher: Fetcher,
         audit_log: AuditLog,
         tokens: Callable[[int], str] = secrets.token_hex,
-        on_decision: Callable[[Decision], None] = lambda _: None,
+        on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
         self._options = options
         self._runtime = runtime
@@ -180,7 +180,7 @@ class Guard:
         began = self._clocks.monotonic()
         terms = self._options.terms
         try:
-            terms = self.terms(question.origin)
+            terms = self._overrides.terms(question.origin)
             decided = self._checks.run_from_memory(question, terms)
             if decided is not None and decided.renew:
                 self._refresh_in_background(question.origin, decided, fetcher)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 
@@ -62,6 +63,12 @@ def recordable(question: Question) -> Question:
     return question
 
 
+@cache
+def _count_key(action: Action, reason: Reason) -> str:
+    """The key of `Counters.counts` for verdicts. Cached, because formatting enums is slow."""
+    return f"{action}/{reason}"
+
+
 class Recorder:
     """The recorder of one guard. `tokens` returns random hexadecimal text of the given number of
     bytes. `on_decision` is called with each decision after it was recorded."""
@@ -74,7 +81,7 @@ class Recorder:
         clocks: Clocks,
         counters: Counters,
         tokens: Callable[[int], str],
-        on_decision: Callable[[Decision], None] = lambda _: None,
+        on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
         self._options = options
         self._audit_log = audit_log
@@ -143,7 +150,7 @@ class Recorder:
         counts = self._counters.counts
         counts["signals/read"] += 1
         if verdict.action is not Action.PASS or verdict.would is not None:
-            counts[f"{verdict.action}/{verdict.reason}"] += 1
+            counts[_count_key(verdict.action, verdict.reason)] += 1
         if verdict.uses is not None:
             for use, signal in verdict.uses.denials:
                 counts[f"signals/{use}/{signal}"] += 1
@@ -166,14 +173,16 @@ class Recorder:
         """Record the decision, count it and return it."""
         decision = self._record(decision)
         verdict = decision.verdict
-        self._counters.counts[f"{verdict.action}/{verdict.reason}"] += 1
-        if decision.has_escaped:
+        self._counters.counts[_count_key(verdict.action, verdict.reason)] += 1
+        if decision.question.sent and decision.has_escaped:
             self._counters.counts["escaped"] += 1
         self._announce(decision)
         return decision
 
     def _announce(self, decision: Decision) -> None:
         """Pass the decision to the integration's callback. A fault of it changes no decision."""
+        if self._on_decision is None:
+            return
         try:
             self._on_decision(decision)
         except Exception:
@@ -191,7 +200,8 @@ class Recorder:
                 "robots_guard cannot make the record of a decision; the request is refused"
             )
             return self._refuse_unrecorded(decision)
-        self._counters.mark_working("audit_log/error", "records")
+        if self._counters.broken:
+            self._counters.mark_working("audit_log/error", "records")
         if self._unrecorded_passes:
             self._record_gap(decision.at)
         return decision

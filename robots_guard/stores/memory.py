@@ -34,7 +34,10 @@ class MemoryStore(MemoryTurns):
     def get(self, origin: Origin) -> Policy | None:
         """Return the cached policy, or None."""
         with self._policies_lock:
-            return self._policies.get(origin)
+            try:
+                return self._policies[origin]
+            except KeyError:
+                return None
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy, unless the cached one is newer (`Policy.may_be_replaced_by`)."""

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 KEY = ".key"
 KEY_BYTES = 32
 LATEST = 10.0  # seconds between the end of a run and its record in an idle process, at most
+# Every request is compared with these. On Python 3.11, naming a member of an enum is a call.
+_PASS, _BYPASSED = Action.PASS, Reason.BYPASSED
 
 #: Makes the record of a run, given the time and the fields common to all records.
 RunRecord = Callable[[Run[Any], float, Head], Entry]
@@ -426,9 +428,9 @@ def is_always_recorded(decision: Decision) -> bool:
     operator's choice."""
     verdict = decision.verdict
     return (
-        verdict.action is not Action.PASS
+        verdict.action is not _PASS
         or verdict.relaxed is not None
-        or verdict.reason is Reason.BYPASSED
+        or verdict.reason is _BYPASSED
         or decision.question.deferral is not None  # it closes a recorded deferral
     )
 
