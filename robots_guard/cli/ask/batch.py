@@ -4,10 +4,10 @@
     {"id": 7, "action": "drop", "reason": "disallowed", "rule": {"line": 2, "text": "Disallow: /x", "group": "*"}, ...}
 
 Invariant: only a window of the file is in memory, however long the file is, and an invalid line gets an error as its
-answer, in its place. An answer is written as soon as the ones before it are, so that another program can use this
-command interactively. Without `robots_txt` the policy comes from the store or the network. Nothing is recorded in
-the audit log, because no request is let through. A line with the key `input` is a page question
-(`page_question`).
+answer, in its place. Lines that have arrived together are answered together, and no answer waits for a later line, so
+that another program can use this command interactively. Without `robots_txt` the policy comes from the store or the
+network. Nothing is recorded in the audit log, because no request is let through. A line with the key `input` is a page
+question (`page_question`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NoReturn
+from collections.abc import Awaitable, Iterator
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
@@ -36,6 +37,7 @@ from robots_guard.cli.ask.page_question import (
 from robots_guard.cli.options import chosen, settings_from
 from robots_guard.cli.terminal import write_line
 from robots_guard.core.check import read_url
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
 from robots_guard.guard.guard import Guard
@@ -46,18 +48,20 @@ from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import did_you_mean
 
 WINDOW = 64  # questions in progress at once
+CHUNK = 64 * 1024  # bytes that are read at once
+CHUNKS = 2  # chunks of lines that wait to be answered
 #: Bytes: several times 500 KiB of robots.txt with every byte as a JSON escape.
 LONGEST_LINE = 16 * 1024 * 1024
 MOST_DIGITS = 1_000  # of an integer; Python refuses more than 4,300
-JUDGES = 64  # cached, one per dialect and matching profile
+ASKERS = 64  # judges cached, one per dialect, matching profile and crawler
+POLICIES = 16  # cached, one per origin and robots.txt
+CACHED_TEXT = 64 * 1024  # characters of a robots.txt whose policy is cached
 UNREADABLE = 2  # the exit status if a line could not be answered
-
-BatchAnswer = dict[str, Any]  # an output line
 
 _NON_TOKEN = re.compile(r"[^A-Za-z_-]")
 
 
-class BatchQuestion(msgspec.Struct, kw_only=True):
+class BatchQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """An input line. `url` is text (an IRI); `target` is the bytes on the wire, one Latin-1 character each."""
 
     id: Any = None
@@ -89,6 +93,20 @@ def _reopen(source: BinaryIO) -> BinaryIO:
         return source
 
 
+class Asker(NamedTuple):
+    """A crawler, and how its questions are judged."""
+
+    judge: Judge
+    terms: Terms
+    agent: str
+
+
+#: Answers in the order of the questions: those that are ready, one that is awaited, or None at the end.
+Window = asyncio.Queue[str | asyncio.Future[str] | None]
+#: Lines that have arrived, and at the end the error that stopped the reading, or None.
+Chunks = asyncio.Queue[list[bytes] | OSError | None]
+
+
 class _Batch:
     """One run of `check --batch`."""
 
@@ -97,13 +115,14 @@ class _Batch:
         self._agent = agent
         self._guards = contextlib.ExitStack()
         self._guard: Guard | None = None
-        self._judges: dict[tuple[str, str], Judge] = {}
+        self._askers: dict[tuple[str | None, str | None, str | None], Asker] = {}
+        self._cached: dict[tuple[Origin, str], Policy] = {}
         self._has_errors = False
         self._read_error: OSError | None = None
 
     async def run(self, source: BinaryIO) -> int:
         """Read, answer and write until the file ends; return the exit status. Raises OSError if reading fails."""
-        window: asyncio.Queue[asyncio.Future[BatchAnswer] | None] = asyncio.Queue(WINDOW)
+        window: Window = asyncio.Queue(WINDOW)
         with self._guards:
             await asyncio.gather(self._read(source, window), self._write(window))
         if self._read_error is not None:
@@ -112,45 +131,84 @@ class _Batch:
             return UNREADABLE
         return 0
 
-    async def _read(
-        self, source: BinaryIO, window: asyncio.Queue[asyncio.Future[BatchAnswer] | None]
-    ) -> None:
-        lines: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
-        room = threading.Semaphore(WINDOW)
+    async def _read(self, source: BinaryIO, window: Window) -> None:
+        chunks: Chunks = asyncio.Queue()
+        room = threading.Semaphore(CHUNKS)
         loop = asyncio.get_running_loop()
         # A daemon thread: one that waits for a slow pipe must not delay the end of the program.
         threading.Thread(
-            target=_feed, args=(source, lines, room, loop), name="batch", daemon=True
+            target=_feed, args=(source, chunks, room, loop), name="batch", daemon=True
         ).start()
-        while isinstance(line := await lines.get(), bytes):
-            await window.put(asyncio.ensure_future(self._answer(line)))
+        while isinstance(chunk := await chunks.get(), list):
+            await self._answer_chunk(chunk, window)
             room.release()
-        self._read_error = line
+        self._read_error = chunk
         await window.put(None)
 
-    async def _write(self, window: asyncio.Queue[asyncio.Future[BatchAnswer] | None]) -> None:
-        while (pending := await window.get()) is not None:
-            answer = await pending
-            self._has_errors |= "error" in answer
-            write_line(json.dumps(answer), flush=window.empty())
+    async def _answer_chunk(self, lines: list[bytes], window: Window) -> None:
+        """Queue the answers to the lines, in their order; those that are ready go together."""
+        ready: list[str] = []
+        for line in lines:
+            answer = self._answer(line)
+            if isinstance(answer, str):
+                ready.append(answer)
+                continue
+            if ready:
+                await window.put("\n".join(ready))
+                ready = []
+            await window.put(asyncio.ensure_future(answer))
+        if ready:
+            await window.put("\n".join(ready))
 
-    async def _answer(self, line: bytes) -> BatchAnswer:
-        """Return the answer to one line, or an error for a line that is not a valid question."""
+    async def _write(self, window: Window) -> None:
+        while (part := await window.get()) is not None:
+            text = part if isinstance(part, str) else await part
+            write_line(text, flush=window.empty())
+
+    def _answer(self, line: bytes) -> str | Awaitable[str]:
+        """Return the answer to one line, or an error for a line that is not a valid question. A question without a
+        robots.txt has its answer later, from the store or the network."""
         values: Any = None
+        ask = _read_quickly(line)
         try:
-            values = _parse_json(line)
-            if is_page_question(values):
-                return self._answer_page(read_page_question(values))
-            ask = _question(values)
-            return _answer(ask, *await self._verdict(ask))
-        except ValueError as error:
-            return _error_answer(values, f"the line cannot be read: {error}")
-        except RecursionError:
-            return _error_answer(values, "the line cannot be read: it is nested too deeply")
-        except RobotsGuardError as error:
-            return _error_answer(values, str(error))
+            if ask is None:
+                values = _parse_json(line)
+                if is_page_question(values):
+                    return json.dumps(self._answer_page(read_page_question(values)))
+                ask = _question(values)
+            asker = self._asker(ask)
+            read = _origin_and_target(ask)
+            if isinstance(read, Verdict):
+                return _answer(ask.id, read, asker.terms)
+            question = Question(origin=read[0], target=read[1], agent=asker.agent)
+            if ask.robots_txt is None:
+                return self._answer_by_guard(ask.id, question, asker)
+            now = CLOCKS.now()
+            policy = self._policy(question.origin, ask.robots_txt, now)
+            verdict = asker.judge.judge_offline(policy, question, now, at_any_time=True)
+            return _answer(ask.id, verdict, asker.terms)
+        except (ValueError, RecursionError, RobotsGuardError) as error:
+            return self._error(_id_of(values) if ask is None else ask.id, error)
 
-    def _answer_page(self, ask: PageQuestion) -> BatchAnswer:
+    async def _answer_by_guard(self, name: Any, question: Question, asker: Asker) -> str:
+        try:
+            policy = await self._policies().policy(question.origin)
+            verdict = asker.judge.judge_offline(policy, question, CLOCKS.now())
+            return _answer(name, verdict, asker.terms)
+        except (ValueError, RecursionError, RobotsGuardError) as error:
+            return self._error(name, error)
+
+    def _error(self, name: Any, error: Exception) -> str:
+        self._has_errors = True
+        if isinstance(error, ValueError):
+            sentence = f"the line cannot be read: {error}"
+        elif isinstance(error, RecursionError):
+            sentence = "the line cannot be read: it is nested too deeply"
+        else:
+            sentence = str(error)
+        return json.dumps({"id": name, "error": sentence})
+
+    def _answer_page(self, ask: PageQuestion) -> dict[str, Any]:
         terms = self._settings.terms()
         name = _named_agent(ask.agent, self._agent, field="agent")
         return answer_page_question(
@@ -161,33 +219,37 @@ class _Batch:
             token=product_token(name, terms),
         )
 
-    async def _verdict(self, ask: BatchQuestion) -> tuple[Verdict, Terms]:
-        judge = self._judge(ask)
-        name = _named_agent(ask.user_agent, self._agent, field="user_agent")
-        agent = product_token(name, judge.terms)
-        read = _origin_and_target(ask)
-        if isinstance(read, Verdict):
-            return read, judge.terms
-        origin, target = read
-        question = Question(origin=origin, target=target, agent=agent)
-        if ask.robots_txt is not None:
-            now = CLOCKS.now()
-            policy = policy_of_text(question.origin, _body(ask.robots_txt), now)
-            return judge.judge_offline(policy, question, now, at_any_time=True), judge.terms
-        policy = await self._policies().policy(question.origin)
-        return judge.judge_offline(policy, question, CLOCKS.now()), judge.terms
-
-    def _judge(self, ask: BatchQuestion) -> Judge:
-        key = (ask.dialect or self._settings.dialect, ask.matching or self._settings.matching)
-        judge = self._judges.get(key)
-        if judge is None:
+    def _asker(self, ask: BatchQuestion) -> Asker:
+        """Return who asks. Raises InvalidQuestion."""
+        key = (ask.dialect, ask.matching, ask.user_agent)
+        found = self._askers.get(key)
+        if found is None:
             terms = msgspec.structs.replace(
-                self._settings.terms(), dialect=dialect(key[0]), matching=matching(key[1])
+                self._settings.terms(),
+                dialect=dialect(ask.dialect or self._settings.dialect),
+                matching=matching(ask.matching or self._settings.matching),
             )
-            if len(self._judges) >= JUDGES:
-                self._judges.clear()
-            judge = self._judges[key] = Judge(terms)
-        return judge
+            name = _named_agent(ask.user_agent, self._agent, field="user_agent")
+            if len(self._askers) >= ASKERS:
+                self._askers.clear()
+            found = self._askers[key] = Asker(Judge(terms), terms, product_token(name, terms))
+        return found
+
+    def _policy(self, origin: Origin, robots_txt: str, now: float) -> Policy:
+        """Return the policy of an origin with this robots.txt. Raises InvalidQuestion.
+
+        A verdict of a batch does not depend on when the document was fetched, so one that was read before will do.
+        """
+        if len(robots_txt) > CACHED_TEXT:
+            return policy_of_text(origin, _body(robots_txt), now)
+        key = (origin, robots_txt)
+        policy = self._cached.get(key)
+        if policy is None:
+            policy = policy_of_text(origin, _body(robots_txt), now)
+            if len(self._cached) >= POLICIES:
+                self._cached.clear()
+            self._cached[key] = policy
+        return policy
 
     def _policies(self) -> Guard:
         """Return the guard. The first line that needs it opens it: a batch of texts uses no store."""
@@ -197,37 +259,71 @@ class _Batch:
 
 
 def _feed(
-    source: BinaryIO,
-    lines: asyncio.Queue[bytes | OSError | None],
-    room: threading.Semaphore,
-    loop: asyncio.AbstractEventLoop,
+    source: BinaryIO, chunks: Chunks, room: threading.Semaphore, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Queue the lines of a file that may block, never more than there is room for; at the end, queue the error that
     stopped the reading, or None."""
     end: OSError | None = None
     with source, contextlib.suppress(RuntimeError):  # the loop was closed: the program is ending
         try:
-            for line in _lines(source):
+            for lines in _chunks(source):
                 room.acquire()
-                loop.call_soon_threadsafe(lines.put_nowait, line)
+                loop.call_soon_threadsafe(chunks.put_nowait, lines)
         except OSError as error:
             end = error
-        loop.call_soon_threadsafe(lines.put_nowait, end)
+        loop.call_soon_threadsafe(chunks.put_nowait, end)
 
 
-def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines that are not blank; of an overlong line, only the beginning."""
-    while line := source.readline(LONGEST_LINE):
-        whole = line
-        while len(whole) == LONGEST_LINE and not whole.endswith(b"\n"):
-            whole = source.readline(LONGEST_LINE)
-        if line.strip():
-            yield line
+def _chunks(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines that have arrived together, without those that are blank; of an overlong line, only the
+    beginning."""
+    begun: list[bytes] = []  # of a line whose end has not arrived
+    size = 0
+    while data := source.read1(CHUNK):  # type: ignore[attr-defined]  # of any binary file that is read
+        whole, newline, rest = data.rpartition(b"\n")
+        if newline:
+            yield _lines(b"".join((*begun, whole, newline)))
+            begun, size = [], 0
+        if size < LONGEST_LINE:
+            begun.append(rest)
+            size += len(rest)
+    yield _lines(b"".join(begun))
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines that are not blank, each with its end."""
+    *ended, last = text.split(b"\n")
+    lines = [line + b"\n" for line in ended if line.strip()]
+    if last.strip():
+        lines.append(last)
+    return lines
+
+
+_QUICK = msgspec.json.Decoder(BatchQuestion)
+_LARGEST_QUICK = 2**63  # of an integer
+
+
+def _read_quickly(line: bytes) -> BatchQuestion | None:
+    """Return the question of a line, or None for a line that `_parse_json` and `_question` must read.
+
+    Invariant: what this returns, they return. msgspec refuses lone surrogates, numbers that are too large, other
+    encodings and unknown fields, and an `id` that is neither text nor a usual number is left to them.
+    """
+    if len(line) >= LONGEST_LINE:
+        return None
+    try:
+        ask = _QUICK.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = type(ask.id)
+    if ask.id is None or kind is str or (kind is int and abs(ask.id) < _LARGEST_QUICK):
+        return ask
+    return None
 
 
 def _parse_json(line: bytes) -> Any:
     """Parse a line. Raises RecursionError, and ValueError with our own text where the decoder's is no help."""
-    if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+    if len(line.removesuffix(b"\n")) >= LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
     return json.loads(
         line, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
@@ -304,21 +400,25 @@ def product_token(user_agent: str, terms: Terms) -> str:
     return name
 
 
-def _answer(ask: BatchQuestion, verdict: Verdict, terms: Terms) -> BatchAnswer:
-    rule = verdict.rule
-    return {
-        "id": ask.id,
-        "action": verdict.action,
-        "reason": verdict.reason,
-        "rule": {"line": rule.line, "text": rule.text, "group": rule.group} if rule else None,
-        "dialect": terms.dialect.name,
-        "delay_source": verdict.delay.by if verdict.delay else None,
-        "delay": verdict.delay.seconds if verdict.delay else None,
-    }
+def _answer(name: Any, verdict: Verdict, terms: Terms) -> str:
+    """Return an answer as json.dumps would write it, which takes several times as long."""
+    rule, delay = verdict.rule, verdict.delay
+    shown_rule = source = seconds = "null"
+    if rule is not None:
+        text, group = quoted(rule.text), quoted(rule.group)
+        shown_rule = f'{{"line": {rule.line}, "text": {text}, "group": {group}}}'
+    if delay is not None:
+        source, seconds = quoted(delay.by), json.dumps(delay.seconds)
+    shown_name = quoted(name) if type(name) is str else json.dumps(name)
+    return (
+        f'{{"id": {shown_name},'
+        f' "action": "{verdict.action}", "reason": "{verdict.reason}", "rule": {shown_rule},'
+        f' "dialect": {quoted(terms.dialect.name)}, "delay_source": {source}, "delay": {seconds}}}'
+    )
 
 
-def _error_answer(values: Any, error: str) -> BatchAnswer:
-    return {"id": values.get("id") if isinstance(values, dict) else None, "error": error}
+def _id_of(values: Any) -> Any:
+    return values.get("id") if isinstance(values, dict) else None
 
 
 def _refuse_constant(name: str) -> NoReturn:
