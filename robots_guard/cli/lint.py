@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import click
 
+from robots_guard import __version__
 from robots_guard.audit.record import shown_url
 from robots_guard.cli.ask.answers import LARGEST
 from robots_guard.cli.ask.header_file import read_header_file
@@ -291,7 +291,7 @@ def _as_data(finding: Finding) -> dict[str, Any]:
 
 def _write_sarif(reports: Sequence[LintReport], _: Sequence[Dialect]) -> None:
     files = [LintedFileFindings(each.subject.uri, each.found) for each in reports]
-    write_json(sarif(files, version("robots_guard")), indent=2)
+    write_json(sarif(files, __version__), indent=2)
 
 
 def _write_commands(reports: Sequence[LintReport], _: Sequence[Dialect]) -> None:

@@ -220,7 +220,7 @@ class _Batch:
         )
 
     def _asker(self, ask: BatchQuestion) -> Asker:
-        """Return who asks. Raises InvalidQuestion."""
+        """Return the crawler of a question, and how it is judged. Raises InvalidQuestion."""
         key = (ask.dialect, ask.matching, ask.user_agent)
         found = self._askers.get(key)
         if found is None:
