@@ -17,6 +17,7 @@ from robots_guard.stores.sqlite import SqliteStore
 
 HEADERS = {"etag": '"1"', "cache-control": "max-age=3600"}
 QUESTION = Question(origin=A, target="/x", agent="mybot")
+# A test empties the server through the private `_client`: no public method does.
 ANSWERS = {
     "not modified": Fetched(status=304, headers=HEADERS, tls_verified=True),
     "the same file": Fetched(status=200, body=LONG, headers=HEADERS, tls_verified=True),
