@@ -61,16 +61,15 @@ class Breaker:
         self._lock = threading.Lock()
         self._probing = False
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _own_lock(self) -> threading.Lock:
+        """Return the lock of this process."""
         if self._pid != os.getpid():
             self._reset_after_fork()
-        with self._lock:
-            yield
+        return self._lock
 
     def check(self) -> None:
         """Raise CircuitOpen if `attempt` would raise it now."""
-        with self._locked():
+        with self._own_lock():
             self._raise_if_open()
 
     @contextlib.contextmanager
@@ -80,7 +79,7 @@ class Breaker:
         If the block succeeds, the breaker closes. If it raises, nothing changes unless the caller
         calls `trip`.
         """
-        with self._locked():
+        with self._own_lock():
             self._raise_if_open()
             is_probe = self._probing = self._failures > 0
         try:
@@ -93,7 +92,7 @@ class Breaker:
     def trip(self, why: str) -> None:
         """Open the breaker. While it is open, further calls have no effect: an attempt that began
         earlier and fails late does not prolong the pause."""
-        with self._locked():
+        with self._own_lock():
             now = self._monotonic()
             if now < self._open_until:
                 return
@@ -112,7 +111,7 @@ class Breaker:
     def _end(self, is_probe: bool, *, succeeded: bool) -> None:
         if not is_probe:
             return
-        with self._locked():
+        with self._own_lock():
             self._probing = False
             if succeeded:
                 self._failures = 0
