@@ -2,6 +2,7 @@
 below 300; over ten million records (`--records 10000000`), below 1,000 for the overview of 24 hours.
 
     python benchmarks/console.py [--records N] [--directory DIRECTORY] [--lines N]
+    python benchmarks/console.py --first [--records N]
 
 The records are generated once (a directory that contains records is used as it is) and compacted
 into Parquet; `--lines` leaves additional records of the last day uncompacted. Each page is
@@ -9,12 +10,19 @@ requested from a new console that has only opened the audit log (`first`), and o
 with the answers of the snapshot cached). The best of three is reported. Opening is reported
 separately, because it is repeated whenever the audit log has changed, for at most a tenth of the
 time.
+
+`--first` measures what the first page costs a new process, by CPU time and memory: over lines
+without the index (audit/read/index.py), which it makes, over the same with it, and over compacted
+files. It does so for a hundredth and a tenth of the records and for all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -22,7 +30,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
-from generated_log import BEGINS, DAYS, generate, leave_lines
+from generated_log import BEGINS, DAYS, generate, leave_lines, write_lines
 
 from robots_guard.console import Sources, app
 from robots_guard.core.verdict import Terms
@@ -63,7 +71,17 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--lines", type=int, default=0)
+    parser.add_argument("--first", action="store_true")
+    parser.add_argument("--request", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.request:
+        asyncio.run(_measure_first(chosen.directory))
+        return
+    if chosen.first:
+        for records in (chosen.records // 100, chosen.records // 10, chosen.records):
+            with tempfile.TemporaryDirectory() as scratch:
+                measure_first_pages(Path(scratch), records)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         directory = chosen.directory or Path(scratch) / "audit_log"
         if not directory.exists():
@@ -89,7 +107,31 @@ async def measure(directory: Path) -> None:
         print(f"{says:26}{opening:8.0f}{first:8.0f}{again:8.0f}")
 
 
-async def _request_times(directory: Path, path: str) -> AsyncIterator[float]:
+def measure_first_pages(scratch: Path, records: int) -> None:
+    """Print what the first page costs new processes, over logs in different forms."""
+    lines, compacted = scratch / "lines", scratch / "compacted"
+    write_lines(lines, records)
+    generate(compacted, records)
+    for form, directory in (
+        ("lines, not indexed yet", lines),
+        ("lines, indexed", lines),
+        ("compacted", compacted),
+    ):
+        print(f"{records:>10,} records, {form:24}", end="", flush=True)
+        own = [sys.executable, __file__, "--request", "--directory", str(directory)]
+        subprocess.run(own, check=True)
+
+
+async def _measure_first(directory: Path) -> None:
+    began = time.process_time()
+    await anext(_request_times(directory, "/", first="/"))
+    spent = time.process_time() - began
+    # `ru_maxrss` would be at least that of the process that started this one.
+    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    print(f"{1000 * spent:8.0f} ms of CPU{int(peak) // 1024:8,} MiB at most")
+
+
+async def _request_times(directory: Path, path: str, first: str = _CHEAP) -> AsyncIterator[float]:
     """Yield the milliseconds for opening (a page with hardly any query), for the page, and for the
     page again.
     """
@@ -102,7 +144,7 @@ async def _request_times(directory: Path, path: str) -> AsyncIterator[float]:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=made), base_url="http://bench"
     ) as browser:
-        for address in (_CHEAP, path, path):
+        for address in (first, path, path):
             began = time.perf_counter()
             answer = await browser.get(address)
             assert answer.status_code == 200, answer.text

@@ -51,6 +51,11 @@ def column_type(kind: Any) -> str:
 #: What the head of a line has, after its kind.
 _HEAD = f'"schema":{SCHEMA},"at":"'
 
+#: A row of `records_in` that is not a record of this version.
+NOT_READABLE = (
+    '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
+)
+
 #: Every field of every kind of record, and its DuckDB type.
 COLUMNS = _columns()
 #: The columns whose values are objects or lists of objects.

@@ -7,6 +7,7 @@
     .DAY-WRITER-NUMBER.new         a file being created: not locked yet, without a record
     .key, .compacting              the key for hashing values; the lock of the process that compacts
     .retention                     the age of each file (retention.py)
+    .index/DAY.DIGEST.parquet      copies of the records of a day's files (read/index.py)
 
 Invariant: each record is read exactly once. A replacement is fully written and flushed before it
 gets its name; from then on, readers ignore the files it replaces. A crash at any point neither
@@ -33,6 +34,7 @@ SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # being written
 NEW = ".new"  # not locked yet
+INDEX = ".index"
 MAX_PLAIN = 64 * 1024 * 1024  # bytes of a file that is not of records, such as an anchor
 MAX_LISTINGS = 10  # of a directory, until a listing contains all names of the one before
 
@@ -128,6 +130,11 @@ def segments(directory: Path) -> list[Segment]:
         if (segment.form == PARQUET or segment.stem not in compacted)
         and not (segment.form == JSONL and segment.stem + ZSTD in names)
     ]
+
+
+def index_of_day(folder: Path, day: str) -> list[Path]:
+    """The copies of a day's records in the folder INDEX, including unfinished ones. Raises OSError."""
+    return [path for path in folder.iterdir() if path.name.startswith(f"{day}.")]
 
 
 def is_gone(segment: Segment) -> bool:

@@ -1,19 +1,21 @@
 """A search over an audit log loaded into memory, for repeated queries for the newest records, as
 web pages make.
 
-Invariant: lines are parsed once, when the log is opened, and compacted files are read from the
-newest on, so that a query for the newest records does not read the others. Records written after
-opening are not included.
+Invariant: lines are parsed once, when the log is opened; those of finished files are read from
+their index (audit/read/index.py). It and compacted files are read from the newest on, so that a
+query for the newest records does not read the others. Records written after opening are not
+included.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from robots_guard.audit.read.index import READABLE, indexed, remove_damaged
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.search import COUNTED, NOT_READABLE, Search, note_unreadable, union
-from robots_guard.audit.schema import records_in
-from robots_guard.audit.segments import PARQUET
+from robots_guard.audit.read.search import COUNTED, TIME, Search, note_unreadable, union
+from robots_guard.audit.schema import NOT_READABLE, files_in, records_in
+from robots_guard.audit.segments import PARQUET, Segment
 
 _LINES = "lines"
 
@@ -22,27 +24,48 @@ class LoadedSearch(Search):
     """A Search that keeps the parsed lines. Raises SettingsError if there is no such directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._has_lines = False
+        self._parsed: list[Segment] = []  # files of which there is no copy
         self._compacted: list[Path] = []
+        self._tables: list[str] = []  # of rows of lines, including those that are not records
         super().__init__(directory)
+
+    def _prepare(self) -> None:
+        lines = [segment for segment in self._segments if segment.form != PARQUET]
+        self._copies, self._parsed = indexed(self._directory, lines)
 
     def _open(self, *, copies: bool = False) -> None:
         super()._open(copies=copies)
-        files = [segment.path for segment in self._segments if segment.form != PARQUET]
-        if files:
-            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {records_in(files)}")  # noqa: S608  (quoted)
-        newest_first = sorted(self._segments, key=lambda segment: segment.path.name, reverse=True)
-        self._define(f"CREATE OR REPLACE VIEW records AS {union(newest_first, parsed=_LINES)}")
-        self._has_lines = bool(files)
-        self._compacted = [segment.path for segment in newest_first if segment.form == PARQUET]
+        self._tables = []
+        compacted = [segment for segment in self._segments if segment.form == PARQUET]
+        newest_first = sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
+        parts = [union(newest_first)]
+        if self._copies:
+            table = f"read_parquet({files_in(reversed(self._copies))})"
+            parts.append(
+                f"SELECT * EXCLUDE (filename, {READABLE}), {TIME} FROM {table} WHERE {READABLE}"
+            )
+            self._tables.append(f"{table} WHERE NOT {READABLE}")
+        if self._parsed:
+            files = [segment.path for segment in self._parsed]
+            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {records_in(files)}")
+            parts.append(
+                f"SELECT * EXCLUDE (filename), {TIME} FROM {_LINES} WHERE NOT ({NOT_READABLE})"
+            )
+            self._tables.append(f"{_LINES} WHERE {NOT_READABLE}")
+        self._define(f"CREATE OR REPLACE VIEW records AS {' UNION ALL BY NAME '.join(parts)}")
+        self._compacted = [segment.path for segment in newest_first]
+
+    def _has_new_unusable(self, error: Exception) -> bool:
+        return remove_damaged(self._copies) or super()._has_new_unusable(error)
 
     def is_whole(self) -> bool:
-        """Whether the compacted files are still there: retention may have removed one."""
-        return all(path.exists() for path in self._compacted)
+        """Whether the compacted files are still there: retention may have removed one. The same of
+        copies of other files."""
+        return all(path.exists() for path in (*self._compacted, *self._copies))
 
     def unreadable(self) -> Unreadable:
         """The files, and parts of files, that could not be read."""
-        if self._has_lines:
-            sql = f"SELECT {COUNTED} FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"  # noqa: S608  (quoted)
+        for table in self._tables:
+            sql = f"SELECT {COUNTED} FROM {table} GROUP BY 1 ORDER BY 1"
             note_unreadable(self.trouble, self.rows(sql))
         return self.trouble

@@ -28,6 +28,7 @@ from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord
 from robots_guard.audit.schema import (
     COLUMNS,
     JSON_COLUMNS,
+    NOT_READABLE,
     files_in,
     first_line,
     literal,
@@ -79,6 +80,7 @@ class Search:
         self._error_prefix = "the audit log"  # names the cause of a failed query
         self._explain: Callable[[Exception], str] = first_line
         self._segments: list[Segment] = []
+        self._copies: list[Path] = []  # read in place of files
         self._unusable: set[str] = set()  # stems of files that DuckDB cannot read
         self._dropping: list[str] | None = None  # writers that drop queries, once they are known
         try:
@@ -220,12 +222,16 @@ class Search:
                     self._open(copies=attempt >= MAX_ATTEMPTS // 2)
                 return work()
             except (SettingsError, FileNotFoundError) as error:
-                opens = any(map(is_gone, self._segments)) or self._has_new_unusable(error)
+                opens = self._has_gone() or self._has_new_unusable(error)
                 if not opens:
                     raise
         raise SettingsError(
             f"{str(self._directory)!r} changes faster than it can be read: try again later"
         )
+
+    def _has_gone(self) -> bool:
+        """Whether a file that is read no longer exists."""
+        return any(map(is_gone, self._segments)) or not all(copy.exists() for copy in self._copies)
 
     def _has_new_unusable(self, error: Exception) -> bool:
         """Whether DuckDB failed because of files that it could read before. Copies of them are used
@@ -292,10 +298,14 @@ class Search:
         if any(map(is_gone, self._segments)):
             raise FileNotFoundError
         self._segments = [segment for segment in readable if _may_match(segment, self.wanted)]
+        self._prepare()
         self._restrict()
         self._define(f"CREATE VIEW records AS {union(self._segments)}")
         self._define(f"CREATE VIEW decisions AS SELECT * FROM records WHERE {DECISIONS}")
         self._define(f"CREATE VIEW signals AS {SIGNALS}")
+
+    def _prepare(self) -> None:
+        """Choose what is read in place of the files."""
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
@@ -313,7 +323,7 @@ class Search:
 
     def _restrict(self) -> None:
         """Allow the database to open these files only, and lock its configuration."""
-        paths = [segment.path for segment in self._segments]
+        paths = [*(segment.path for segment in self._segments), *self._copies]
         allowed = ", ".join(
             literal(name) for path in paths for name in {named(path), unglobbed(path)}
         )
@@ -383,6 +393,7 @@ DECISIONS = (
     "(kind = 'decision' OR (kind = 'signals'"
     " AND (action <> 'pass' OR would IS NOT NULL OR relaxed IS NOT NULL)))"
 )
+TIME = 'TRY_CAST("at" AS TIMESTAMP) AS "time"'
 _ALL = {**COLUMNS, "time": "TIMESTAMP"}
 _USES = {f"use_{use.value.replace('-', '_')}": "VARCHAR" for use in Use if use is not Use.CRAWL}
 #: The records of responses, with a column for each use and for max-snippet.
@@ -405,9 +416,6 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 
 _NEWER = f'"schema" > {SCHEMA} AND kind IS NOT NULL'
-NOT_READABLE = (
-    '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
-)
 #: How many lines of a file are not readable, and of these, how many are of a newer version, and of
 #: which at most.
 COUNTED = (
@@ -451,7 +459,7 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
         parts.append(
             f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)"
         )
-    return f'SELECT *, TRY_CAST("at" AS TIMESTAMP) AS "time" FROM ({" UNION ALL BY NAME ".join(parts)})'
+    return f"SELECT *, {TIME} FROM ({' UNION ALL BY NAME '.join(parts)})"
 
 
 def _days(read: list[Segment]) -> Sequence[str | None]:

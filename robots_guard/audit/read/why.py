@@ -17,7 +17,6 @@ from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.resource import resource_of
 from robots_guard.audit.read.search import (
     COUNTED,
-    NOT_READABLE,
     Progress,
     Search,
     conditions,
@@ -26,7 +25,7 @@ from robots_guard.audit.read.search import (
     union,
 )
 from robots_guard.audit.record import Record, SignalsRecord
-from robots_guard.audit.schema import COLUMNS, records_or_damage
+from robots_guard.audit.schema import COLUMNS, NOT_READABLE, records_or_damage
 from robots_guard.audit.segments import PARQUET
 
 NEAREST = 3  # decisions of the same origin that are named if there is none of the URL

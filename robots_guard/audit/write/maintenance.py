@@ -24,6 +24,7 @@ import msgspec
 from robots_guard.audit.files import FILES, FULL
 from robots_guard.audit.holds import read_holds
 from robots_guard.audit.segments import (
+    INDEX,
     JSONL,
     PARQUET,
     PART,
@@ -31,6 +32,7 @@ from robots_guard.audit.segments import (
     WARC,
     ZSTD,
     day_of,
+    index_of_day,
     is_kept,
     is_unfinished,
     log_stems_of,
@@ -398,11 +400,20 @@ def _try_remove(path: Path, announce: Announce) -> bool:
         if not announce(path.name):
             return False
         try:
+            _remove_index(path.parent / INDEX, day_of(path.name))
             path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s could not be removed: %s", path.name, error)
             return False
         return True
+
+
+def _remove_index(folder: Path, day: str) -> None:
+    """Remove the copies of a day's records, which are not to be kept longer than the records. The
+    next reader removes those of another user."""
+    with suppress(OSError):
+        for copy in index_of_day(folder, day):
+            copy.unlink(missing_ok=True)
 
 
 def _is_evidence_of_open_file(path: Path) -> bool:

@@ -1,0 +1,181 @@
+"""The index: the records of finished files of lines, copied into columns, so that a line is parsed
+once and not by each process that shows the log.
+
+    .index/DAY.DIGEST.parquet    the records of the finished files of a day
+
+Invariant: the index is a cache, and says what the files say. The digest is that of the names, sizes,
+inodes and times of the files: the copy of files of which one was changed, replaced or removed is
+not found. Only files that no writer has open are copied. Without the index, or where none can be
+written, the files themselves are read. Only its owner can read it: the files may be readable to
+fewer than the directory. Nothing that verifies the log reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from robots_guard.audit.files import remove
+from robots_guard.audit.read.parquet import database, duckdb_error
+from robots_guard.audit.schema import COLUMNS, NOT_READABLE, files_in, literal, named, records_in
+from robots_guard.audit.segments import (
+    INDEX,
+    PARQUET,
+    PART,
+    ZSTD,
+    Segment,
+    put_in_place,
+    why_not_plain,
+)
+from robots_guard.audit.write.maintenance import try_lock
+
+#: Bytes of lines of a day from which on opening a copy takes less time than parsing them.
+WORTHWHILE = 256 * 1024
+COMPRESSION = 10  # about, of compressed lines
+#: Whether a row is a record: a column of the copy, beside those of records and `filename`.
+READABLE = "readable"
+
+
+class Indexed(NamedTuple):
+    """What to read: copies, and the files that have none. Both in the order of the files."""
+
+    copies: list[Path]
+    rest: list[Segment]
+
+
+class _Identity(NamedTuple):
+    """What changes if a file is written to or replaced."""
+
+    name: str
+    size: int
+    inode: int
+    modified: int  # nanoseconds
+    changed: int  # nanoseconds; of the inode, which a program cannot set
+
+
+def indexed(directory: Path, files: Sequence[Segment]) -> Indexed:
+    """Find the copies of files of lines, and make those that are missing."""
+    found = Indexed([], [])
+    by_day = sorted(files, key=lambda segment: segment.day)
+    for day, group in groupby(by_day, key=lambda segment: segment.day):
+        finished, others = _finished([*group], directory)
+        copy = _copy_of(directory / INDEX, day, finished) if day else None
+        if copy is None:
+            found.rest.extend(finished)
+        else:
+            found.copies.append(copy)
+        found.rest.extend(others)
+    with suppress(OSError):
+        _remove_others(directory / INDEX, found.copies)
+    return found
+
+
+def _remove_others(folder: Path, copies: list[Path]) -> None:
+    """Remove the copies of earlier states and of files that are gone, and what a kill left. Raises
+    OSError."""
+    if folder.exists() and _is_usable(folder):
+        for other in set(folder.iterdir()).difference(copies):
+            remove(other)
+
+
+def remove_damaged(copies: Sequence[Path]) -> bool:
+    """Remove the copies that cannot be read, or that are none; return whether there was one."""
+    damaged = [copy for copy in copies if not _can_read(copy)]
+    for copy in damaged:
+        remove(copy)
+    return bool(damaged)
+
+
+def _can_read(copy: Path) -> bool:
+    table = f"read_parquet({files_in([copy])})"
+    with database() as connection, suppress(duckdb_error()):
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+        connection.execute(f"SELECT count(COLUMNS(*)) FROM {table}").fetchall()
+        types = {name: kind for name, kind, *_ in rows}
+        return types == {**COLUMNS, "filename": "VARCHAR", READABLE: "BOOLEAN"}
+    return False
+
+
+def _is_usable(folder: Path) -> bool:
+    """Whether this user alone can write to the folder of copies. It is created if it is missing.
+    Raises OSError."""
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    state = folder.lstat()
+    is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
+    return is_own and not state.st_mode & 0o077
+
+
+def _finished(group: list[Segment], directory: Path) -> tuple[list[Segment], list[Segment]]:
+    """The files of a day that no writer has open, and the others."""
+    finished: list[Segment] = []
+    others: list[Segment] = []
+    for segment in group:
+        with try_lock(segment.path) as descriptor:
+            is_finished = descriptor is not None and segment.path.parent == directory
+        (finished if is_finished else others).append(segment)
+    return finished, others
+
+
+def _copy_of(folder: Path, day: str, files: list[Segment]) -> Path | None:
+    """The copy of the finished files of a day, which is made if it is missing; None if there is
+    none."""
+    try:
+        identities = [_identity(segment.path) for segment in files]
+        if sum(map(_weight, files, identities)) < WORTHWHILE or not _is_usable(folder):
+            return None
+        copy = folder / f"{day}.{_digest(identities)}{PARQUET}"
+        if why_not_plain(copy) is None:
+            return copy
+        _make(copy, files)
+        if identities == [_identity(segment.path) for segment in files]:
+            return copy
+        remove(copy)  # one was replaced meanwhile
+    except (OSError, UnicodeError, duckdb_error()):
+        pass  # the files themselves are read, and say what is wrong with them
+    return None
+
+
+def _identity(path: Path) -> _Identity:
+    state = path.lstat()
+    return _Identity(path.name, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+
+
+def _weight(segment: Segment, identity: _Identity) -> int:
+    """The size of a file's lines, about."""
+    return identity.size * (COMPRESSION if segment.form == ZSTD else 1)
+
+
+def _digest(identities: list[_Identity]) -> str:
+    """The digest of files, and of the columns: another version of this package may have others."""
+    described = msgspec.json.encode((identities, [*COLUMNS.items()]))
+    return hashlib.sha256(described).hexdigest()
+
+
+def _make(copy: Path, files: list[Segment]) -> None:
+    """Copy the rows of files, each in its order, so that a query for a period need not read the
+    others. Raises OSError and DuckDB's errors."""
+    part = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}{PART}")
+    table = records_in(segment.path for segment in files)
+    rows = f"SELECT *, NOT ({NOT_READABLE}) AS {READABLE} FROM {table}"
+    try:
+        with database() as connection:
+            # Several take three times the memory and half as much CPU time again.
+            connection.execute("SET threads = 1")
+            connection.execute(
+                f"COPY ({rows}) TO {literal(named(part))}"
+                " (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 50000)"
+            )
+        part.chmod(0o600)
+        put_in_place(part, copy)
+    finally:
+        remove(part)
