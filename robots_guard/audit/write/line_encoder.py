@@ -11,7 +11,6 @@ has every value from which `record_of` makes the second part.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -69,8 +68,10 @@ class LineEncoder:
     ) -> bytes:
         """The line of `record_of` with the same arguments."""
         if _is_common(decision):
-            with suppress(UnicodeEncodeError):  # a lone surrogate, in a name or a token
+            try:  # `suppress` takes a twentieth of the time of a line
                 return self._line_of_parts(decision, writer, seq, mono, sampled)
+            except UnicodeEncodeError:  # a lone surrogate, in a name or a token
+                pass
         return record_of(
             decision, writer, seq=seq, mono=mono, privacy=self._privacy, sampled=sampled
         ).line_of_json()
