@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -91,7 +91,7 @@ class RobotsFile:
         body = content
         if isinstance(body, str):
             body = body.encode("utf-8", "replace")
-        return cls(body, Terms(dialect=dialect_of(dialect), matching=matching_of(matching)))
+        return cls(body, _terms(dialect, matching))
 
     # -- may this be requested? --------------------------------------------------------------------
 
@@ -207,6 +207,14 @@ class RobotsFile:
         return rules
 
 
+@lru_cache(maxsize=64)
+def _terms(dialect: str, matching: str) -> Terms:
+    """The terms of a dialect and a matching profile. To build them costs more than to read a small
+    file."""
+    return Terms(dialect=dialect_of(dialect), matching=matching_of(matching))
+
+
+@lru_cache(maxsize=256)
 def _token(agent: str) -> str:
     """The product token that an agent begins with. Raises ValueError if there is none."""
     if agent == _EVERY_AGENT:
