@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -16,7 +16,9 @@ from support.stores import Cluster, Redis, start_cluster, start_redis
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
 
-TIMED = Path(__file__).parent / "integrations"  # tox collects timing tests only there
+TIMING = "timing"  # the group of all timing tests
+IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+YIELDING = 19  # the niceness of workers that run other tests
 
 # A deadline is wall-clock time, which a loaded machine exceeds.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -77,30 +79,63 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
     cluster.stop()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Keep the configuration files of this machine out of the tests, and restore the handling of
-    SIGINT, which a shell disables for background processes."""
+    SIGINT, which a shell disables for background processes.
+    """
     os.environ["ROBOTS_GUARD_CONFIG"] = ""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.option.loadscopereorder = False  # the order of the groups is that of `_in_order`
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Run tests that share a module fixture in one worker, so that the fixture is created only
-    once.
+    once, and all timing tests in one worker, one after the other.
     """
     for item in items:
-        _check_place(item)
-        shared = _shared_fixtures(item) if isinstance(item, pytest.Function) else []
-        if shared and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("-".join([item.module.__name__, *shared])))
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    yield
+    if IN_WORKER:
+        items[:] = _in_order(items)
 
 
-def _check_place(item: pytest.Item) -> None:
-    """Refuse a timing test where tox does not look for it."""
-    if item.get_closest_marker("timing") and not item.path.is_relative_to(TIMED):
-        raise pytest.UsageError(f"{item.nodeid}: put tests marked `timing` into {TIMED}")
+@pytest.hookimpl(tryfirst=True)  # before the fixtures are set up
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a worker that runs other tests give way to the one that runs the timing tests."""
+    if IN_WORKER and not _is_timed(item):
+        os.nice(YIELDING - os.nice(0))
+
+
+def _is_timed(item: pytest.Item) -> bool:
+    return item.get_closest_marker("timing") is not None
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Return the name of the group that a test is added to, or None if it needs none."""
+    if _is_timed(item):
+        return TIMING
+    shared = _shared_fixtures(item) if isinstance(item, pytest.Function) else []
+    if not shared or item.get_closest_marker("xdist_group"):
+        return None
+    return "-".join([item.module.__name__, *shared])
+
+
+def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in the order in which workers get their groups: the timing tests first,
+    then the largest groups, so that no long group is left to one worker at the end.
+    """
+    groups = [_name_of_group(item) for item in items]
+    sizes = Counter(groups)
+    order = sorted(range(len(items)), key=lambda n: (groups[n] != TIMING, -sizes[groups[n]]))
+    return [items[n] for n in order]
+
+
+def _name_of_group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    return str(mark.args[0]) if mark else item.nodeid
 
 
 def _shared_fixtures(item: pytest.Function) -> list[str]:
@@ -113,14 +148,3 @@ def _shared_fixtures(item: pytest.Function) -> list[str]:
         for name, definitions in item._fixtureinfo.name2fixturedefs.items()
         if definitions[-1].scope == "module" and definitions[-1].baseid.startswith("tests")
     )
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Selecting the timing tests (`-m timing`) where there are none is no failure: tox runs them
-    separately.
-    """
-    if (
-        exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-        and session.config.option.markexpr.startswith("timing")
-    ):
-        session.exitstatus = pytest.ExitCode.OK
