@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from cli.command import COMMAND
+from support.preloaded import Preloaded
 from support.programs import LOCALES as DEFINITION
 from support.programs import program
 
@@ -63,6 +64,8 @@ def apart(variables):
     return apart
 
 
+# What the commands that run in each locale import.
+IMPORTED = ["aiohttp", "duckdb", "robots_guard.cli.main", "robots_guard.settings"]
 # Each environment to try.
 BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LATIN_1 = {"PYTHONUTF8": "0", "LC_ALL": "de_DE.ISO-8859-1"}
@@ -94,23 +97,32 @@ def latin_1(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=LOCALES)
-def ran(request, variables, latin_1):
-    """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
+@pytest.fixture(scope="module", params=LOCALES)
+def locale(request, latin_1):
+    """The name of a locale, its environment, and a process in it that forks into commands."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("LC_", "LANG", "PYTHON"))
+        if not name.startswith(("LC_", "LANG", "PYTHON", "ROBOTS_GUARD_"))
     }
     environment = kept | {"LOCPATH": str(latin_1)} | LOCALES[request.param]
     if request.param != "Latin-1":
         del environment["LOCPATH"]
+    return request.param, environment, Preloaded([], IMPORTED)
 
-    def ran(*args, stdin=None):
-        command = [COMMAND, *(arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)]
-        return subprocess.run(
-            command, check=False, input=stdin, capture_output=True, env=environment, timeout=120
-        )
 
-    ran.latin_1 = request.param == "Latin-1"
+@pytest.fixture
+def ran(variables, locale):
+    """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
+    name, environment, forks = locale
+
+    def ran(*args, stdin=b""):
+        command = [
+            COMMAND,
+            *(os.fsdecode(arg) if isinstance(arg, bytes) else str(arg) for arg in args),
+        ]
+        own = {each: os.environ[each] for each in os.environ if each.startswith("ROBOTS_GUARD_")}
+        return forks.run_in_bytes(command, environment | own, 120, stdin)
+
+    ran.latin_1 = name == "Latin-1"
     return ran

@@ -7,6 +7,8 @@ standard output has no character for most of what a robots.txt may hold.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from cli.command import argument, quiet
@@ -15,11 +17,40 @@ RULES = "User-agent: *\nDisallow: /größe/\nDisallow: /日本/\n"
 SHOWN = "http://a.test/gr%C3%B6%C3%9Fe/1"
 
 
+# What a program is told of its locale, and how it reads and writes there.
+TELLS = """
+import locale, os, sys
+streams = [sys.stdin, sys.stdout, sys.stderr]
+found = [(each.encoding, each.errors) for each in streams]
+print(ascii([sys.argv[1:], found, sys.getfilesystemencoding(), locale.getpreferredencoding(False)]))
+print(ascii([sys.stdin.readline(), os.environ["NAME"], locale.setlocale(locale.LC_CTYPE)]))
+sys.stderr.write("größe 日本\\n")
+sys.stdout.write("größe\\n")
+"""
+
+
 @pytest.fixture
 def rules(tmp_path):
     file = tmp_path / "robots.txt"
     file.write_text(RULES, "utf-8")
     return file
+
+
+def test_a_fork_is_told_what_a_program_is_told(locale, tmp_path):
+    """The other tests run the command as a fork, so that it starts quickly."""
+    _, environment, forks = locale
+    script = tmp_path / "script.py"
+    script.write_text(TELLS, "utf-8")
+    command = [str(script), "größe", "gr\udcf6\udcdfe"]
+    environment = environment | {"NAME": "größe"}
+    read = "größe\n".encode()
+    fork = forks.run_in_bytes(command, environment, 60, read)
+    program = subprocess.run(
+        [sys.executable, *command], input=read, capture_output=True, env=environment, check=False
+    )
+
+    assert (fork.returncode, fork.stdout) == (program.returncode, program.stdout)
+    assert fork.stderr.splitlines()[-1:] == program.stderr.splitlines()[-1:]
 
 
 def test_disallowed_url_is_refused_and_shown_as_judged(ran, rules):

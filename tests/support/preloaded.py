@@ -63,8 +63,22 @@ class Preloaded:
         stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a script to completion, like `subprocess.run`. Raises subprocess.TimeoutExpired."""
+        done = self.run_in_bytes(command, environment, timeout, stdin.encode())
+        out, err = (
+            io.TextIOWrapper(io.BytesIO(data)).read() for data in (done.stdout, done.stderr)
+        )
+        return subprocess.CompletedProcess(command, done.returncode, out, err)
+
+    def run_in_bytes(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        timeout: float,
+        stdin: bytes = b"",
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Do the same with what the script reads and writes in bytes."""
         with contextlib.ExitStack() as stack:
-            read, out, err = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
+            read, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
             read.write(stdin)
             read.seek(0)
             files = {"stdin": read.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
@@ -151,7 +165,7 @@ def _end(link: socket.socket, process: subprocess.Popen[bytes]) -> None:
     process.wait(60)
 
 
-def _read(file: Any) -> str:
+def _read(file: Any) -> Any:
     file.seek(0)
     return file.read()
 
@@ -215,13 +229,13 @@ class _End:
             self._status = code
 
     def _exit(self) -> None:
-        if self._status is None:
-            return
-        gc.collect()  # what is left open says so now
-        with contextlib.suppress(OSError, ValueError):  # as at any end, which Python reports
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(self._status & 0xFF)
+        if self._status is not None:
+            gc.collect()  # what is left open says so now
+            with contextlib.suppress(OSError, ValueError):  # as at any end, which Python reports
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(self._status & 0xFF)
+        gc.unfreeze()
 
 
 def _report_end(descriptor: int, pid: int, waiting: int) -> None:
@@ -236,20 +250,32 @@ def _become(command: list[str], environment: dict[str, str], files: Sequence[int
         os.dup2(file, stream)
     os.closerange(len(files), os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
-    os.environ.update(environment)
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout = sys.__stdout__ = _open_output(1, "strict")
-    sys.stderr = sys.__stderr__ = _open_output(2, "backslashreplace")
-    sys.argv = command
-    runpy.run_path(command[0], run_name="__main__")
+    os.environb.update({_in_bytes(name): _in_bytes(environment[name]) for name in environment})
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+        io.FileIO(0, closefd=False), **_text(sys.__stdin__)
+    )
+    sys.stdout = sys.__stdout__ = _open_output(1, **_text(sys.__stdout__))
+    sys.stderr = sys.__stderr__ = _open_output(2, **_text(sys.__stderr__))
+    sys.argv = [os.fsdecode(_in_bytes(argument)) for argument in command]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def _open_output(stream: int, errors: str) -> TextIO:
+def _in_bytes(text: str) -> bytes:
+    """Return what the tests, which run in UTF-8, have sent: the child's locale may be another."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(stream: Any) -> dict[str, str]:
+    """Return how Python has chosen to write text to a stream, by the locale and the environment."""
+    return {"encoding": stream.encoding, "errors": stream.errors}
+
+
+def _open_output(stream: int, encoding: str, errors: str) -> TextIO:
     """Open a standard output stream as Python does at startup."""
     file = io.FileIO(stream, "w", closefd=False)
     if "PYTHONUNBUFFERED" in os.environ:
-        return io.TextIOWrapper(file, errors=errors, write_through=True)
-    return io.TextIOWrapper(io.BufferedWriter(file), errors=errors, line_buffering=stream == 2)
+        return io.TextIOWrapper(file, encoding, errors, write_through=True)
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding, errors, line_buffering=stream == 2)
 
 
 if __name__ == "__main__":
