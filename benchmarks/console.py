@@ -126,9 +126,14 @@ async def _measure_first(directory: Path) -> None:
     began = time.process_time()
     await anext(_request_times(directory, "/", first="/"))
     spent = time.process_time() - began
-    # `ru_maxrss` would be at least that of the process that started this one.
-    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    print(f"{1000 * spent:8.0f} ms of CPU{int(peak) // 1024:8,} MiB at most")
+    print(f"{1000 * spent:8.0f} ms of CPU{_peak():8,} MiB at most")
+
+
+def _peak() -> int:
+    """The largest size of this process so far, in MiB. `ru_maxrss` would be at least that of the
+    process that started this one."""
+    (found,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found) // 1024
 
 
 async def _request_times(directory: Path, path: str, first: str = _CHEAP) -> AsyncIterator[float]:
