@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.connection import Client
-from mitmproxy.http import Headers
+from mitmproxy.http import Headers, Response
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands
 from mitmproxy.proxy.context import Context
 
+from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.mitmproxy.patches import context_forks, header_lookups, http_layer_writes
 from robots_guard.mitmproxy.patches.http_layer_writes import JOINED_BYTES
+from robots_guard.mitmproxy.replies.response import Refusal
 
 CLIENTS = [
     Client(peername=("c", number), sockname=("s", 1), timestamp_start=number) for number in range(3)
@@ -119,3 +121,22 @@ def test_a_fork_of_a_subclass_is_left_to_mitmproxy():
 
     patched, _ = replacement(context_forks)
     assert isinstance(patched(Extended(CLIENTS[0], Options())), Context)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("Robots-Guard", "drop"), ("X-\xe9", "\udcff")),
+        (("content-length", "9"), ("Allow", "a"), ("Allow", "b")),  # as of the console
+    ],
+)
+def test_a_refusal_is_the_response_that_mitmproxy_makes(method, headers):
+    content = b"" if method == "HEAD" else b"why"
+    expected = Response.make(403, content, dict(headers))
+    if method == "HEAD":
+        del expected.headers["content-length"]
+    made = Refusal.of(ProxyReply(403, headers, content), method)
+    assert sorted(made.headers.fields) == sorted(expected.headers.fields)
+    assert (made.status_code, made.reason, made.content) == (403, "Forbidden", expected.content)
+    assert made.http_version == expected.http_version
