@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,11 +44,12 @@ def both(directory):
 MOVES = pytest.mark.parametrize("move", [packed, compacted, both], ids=lambda move: move.__name__)
 
 
-@pytest.fixture
-def audit_log(tmp_path):
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
     """Files of two writers and three days, several a day, each read in several pieces."""
+    place = tmp_path_factory.mktemp("written")
     for name in ("a", "b"):
-        log = audit_log_in(tmp_path, chain=True, rotate_bytes=100_000)
+        log = audit_log_in(place, chain=True, rotate_bytes=100_000)
         for number in range(600):
             at = AT + number * DAY / 300
             verdict = DROP if number % 3 else PASS
@@ -60,8 +62,14 @@ def audit_log(tmp_path):
                 )
             )
         log.close()
-    assert len(segments.segments(tmp_path)) > 6
-    return tmp_path
+    assert len(segments.segments(place)) > 6
+    return place
+
+
+@pytest.fixture
+def audit_log(written, tmp_path):
+    """A copy of these files, which a test may change."""
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture
