@@ -45,7 +45,7 @@ from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
-from robots_guard.scrapy.passages import Passage, Passages, Seal
+from robots_guard.scrapy.passages import Passages, PassedRequest, Seal
 from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import BYPASS, Questions, hosts_of
@@ -232,7 +232,7 @@ class RobotsGuardMiddleware:
         if self._refused:
             self._refused.discard(request)
         self.signals.begin(request)
-        self._passages[request] = Passage(seal, decision)
+        self._passages[request] = PassedRequest(seal, decision)
         self._responses.begin(request)
         self._pacing.admit(request, decision)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Seal = tuple[str, str, list[bytes]]
 
 
-class Passage(msgspec.Struct, frozen=True):
+class PassedRequest(msgspec.Struct, frozen=True):
     """A request that may be sent. `decision` is None if no robots.txt governs it."""
 
     seal: Seal
@@ -33,4 +33,4 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 #: By request, as long as that exists.
-Passages = WeakKeyDictionary["Request", Passage]
+Passages = WeakKeyDictionary["Request", PassedRequest]
