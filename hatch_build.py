@@ -83,6 +83,8 @@ class WheelFiles(BuildHookInterface):
         root = Path(self.root)
         package = directory / "robots_guard"
         shutil.copytree(root / "robots_guard", package, ignore=shutil.ignore_patterns("*.so"))
+        # Its names would make mypy read the whole package, with all extras.
+        (package / "__init__.py").write_text("", encoding="utf-8")
         modules = sorted(str(path.relative_to(root)) for each in CORE for path in root.glob(each))
         subprocess.run(
             [sys.executable, "-c", COMPILE, root / "pyproject.toml", *modules],
