@@ -91,7 +91,7 @@ class Runtime(Protocol):
         ...
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Submit a call and wait for it."""
+        """Submit a call, and wait for its result."""
         ...
 
     def close(self) -> None:

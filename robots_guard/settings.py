@@ -4,6 +4,8 @@ A setting has one name everywhere: `agent` here, `ROBOTS_GUARD_AGENT` in Scrapy,
 `robots_guard_agent` among mitmproxy's options, `--agent` on the command line.
 """
 
+# Annotations are evaluated at once here, because msgspec compiles postponed ones again for each struct.
+
 import contextlib
 import re
 import time

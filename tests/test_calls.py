@@ -62,7 +62,9 @@ def counters():
 @pytest.fixture
 def calls(counters, monkeypatch):
     monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
-    monkeypatch.setattr(calls_module, "BRIEF", 0.0)  # else most calls end before a task runs
+    monkeypatch.setattr(
+        calls_module, "BLOCKING_WAIT", 0.0
+    )  # else most calls end before a task runs
     runtime = AsyncioRuntime()
     yield Calls(
         "the disk",
@@ -394,7 +396,7 @@ def test_call_prevented_by_the_end_of_a_loop_frees_its_slot(calls, disk):
     assert calls._pending == []
 
 
-# -- brief calls: the event loop waits for them itself ---------------------------------------------
+# -- short calls: they block the event loop ---------------------------------------------------------
 
 
 def other_task():
@@ -404,8 +406,8 @@ def other_task():
     return ran
 
 
-async def test_a_brief_call_returns_before_any_other_task_runs(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+async def test_a_short_call_returns_before_any_other_task_runs(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
     ran = other_task()
     assert await calls.make(disk.read) == "page"
     with pytest.raises(StoreError, match="disk I/O error"):
@@ -416,9 +418,9 @@ async def test_a_brief_call_returns_before_any_other_task_runs(calls, disk, monk
 
 
 async def test_a_call_that_hangs_blocks_the_loop_briefly_and_only_once(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BRIEF", 0.02)
-    monkeypatch.setattr(calls_module, "BRIEF_PAUSE", 60.0)
-    blocked = []  # seconds, of each time that the loop waits for a thread
+    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 0.02)
+    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 60.0)
+    blocked = []  # the seconds of each wait for a thread
     submit = calls._runtime.submit
 
     def watched(*call):
@@ -444,17 +446,17 @@ async def test_a_call_that_hangs_blocks_the_loop_briefly_and_only_once(calls, di
 
 
 async def test_the_loop_is_blocked_again_when_the_pause_is_over(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BRIEF_PAUSE", 0.05)
-    assert await calls.make(disk.read) == "page"  # longer than BRIEF, which is 0
-    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 0.05)
+    assert await calls.make(disk.read) == "page"  # longer than BLOCKING_WAIT, which is 0
+    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
     await asyncio.sleep(0.06)
     ran = other_task()
     assert await calls.make(disk.read) == "page"
     assert ran == []
 
 
-async def test_a_caller_without_time_does_not_block_the_loop(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BRIEF", 60.0)
+async def test_a_call_blocks_the_loop_no_longer_than_its_caller_waits(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
     disk.answers.clear()
     with pytest.raises(OutOfTime, match="within"):
         await calls.make(disk.read, within=0.05)
@@ -468,7 +470,7 @@ ERRORS = (Outcome("x"), StoreError("y"), TimeoutError("z"), OSError(5, "I/O"), N
 
 
 @given(st.lists(st.sampled_from([None, *ERRORS]), max_size=8), st.booleans())
-def test_brief_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
+def test_blocking_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
     """Blocking the loop changes no result, no exception, and no slot."""
 
     def function(end):
@@ -476,12 +478,12 @@ def test_brief_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
             raise end
         return "result"
 
-    async def run(brief):
+    async def run(*, blocks):
         undone = []
         runtime = AsyncioRuntime()
         calls = Calls("the disk", 2, kind="k", runtime=runtime, clocks=CLOCKS,
                       counters=Counters(CLOCKS))  # fmt: skip
-        calls._may_block_from = -math.inf if brief else math.inf
+        calls._may_block_from = -math.inf if blocks else math.inf
         undo = undone.append if is_undone else None
         outcomes = await asyncio.gather(
             *(calls.make(function, end, undo=undo) for end in ends), return_exceptions=True
@@ -491,5 +493,5 @@ def test_brief_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
         return [(type(each), str(each)) for each in outcomes], undone, calls._room._free
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls_module, "BRIEF", 60.0)
-        assert asyncio.run(run(True)) == asyncio.run(run(False))
+        patch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+        assert asyncio.run(run(blocks=True)) == asyncio.run(run(blocks=False))

@@ -5,6 +5,8 @@ win over the top level, and what only that component has. The latter are describ
 are in `robots_guard.settings`.
 """
 
+# Annotations are evaluated at once here, because msgspec compiles postponed ones again for each struct.
+
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal

@@ -161,8 +161,8 @@ class Deferrals:
         """The moment before which nothing leaves; it may be in the past."""
         return max(self.state(origin).until, self.state(group).until)
 
-    def is_out(self, ticket: Hashable) -> bool:
-        """Whether the request is out alone."""
+    def is_out_alone(self, ticket: Hashable) -> bool:
+        """Whether no other request to the same origin may leave until this one is freed."""
         return ticket in self._out
 
     def is_probing(self, ticket: Hashable) -> bool:

@@ -209,8 +209,8 @@ class RobotsFile:
 
 @lru_cache(maxsize=64)
 def _terms(dialect: str, matching: str) -> Terms:
-    """The terms of a dialect and a matching profile. To build them costs more than to read a small
-    file."""
+    """The terms of a dialect and a matching profile. They are cached, because building them takes
+    longer than reading a small file."""
     return Terms(dialect=dialect_of(dialect), matching=matching_of(matching))
 
 

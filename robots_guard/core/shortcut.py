@@ -1,7 +1,7 @@
-"""Shortcuts: ready results for the questions of one agent to one origin.
+"""Shortcuts: the results of earlier checks, for later questions of one agent about one origin.
 
-Most questions are asked of an origin whose policy is fresh, and their results depend on nothing but
-the deciding rule. A shortcut keeps the result for each rule, as a check found it.
+Most questions are about an origin whose policy is fresh. Their results then depend on nothing but
+the rule that decides. A shortcut keeps the result of a check for each rule.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from robots_guard.core.verdict import Question, Terms, needs_no_policy
 from robots_guard.rep.pace import Pace
 from robots_guard.rep.ruleset import Ruleset, Ruling
 
-#: Whether a target is certainly well-formed and not /robots.txt. True of most.
+#: Matches most targets that are well-formed and not /robots.txt, and no others. `needs_no_policy`
+#: decides about the rest.
 _is_ordinary = re.compile(r"/(?!robots\.txt\Z)[!-\[\]-~]{0,8191}").fullmatch
-#: Results that a shortcut keeps; few crawlers meet as many rules of one site.
+#: Results that a shortcut keeps: few crawlers meet more than so many rules of one site.
 MOST_RESULTS = 32
 
 
 class Shortcut(msgspec.Struct, frozen=True):
     """The results for one origin and one agent, by deciding rule.
 
-    Invariant: `decide` returns what a check would return at that moment, or None. The policy and
-    the terms of a shortcut are such that no result depends on the time or on more of the question
-    than its target (`shortcut_of`). What may change is compared at each question:
+    Invariant: `decide` returns what a check would return at that moment, or None. `shortcut_of`
+    makes a shortcut only for a policy and terms whose results depend neither on the time nor, apart
+    from its target, on the question. What may change is checked for each question:
 
-    - the policy in memory, by identity, by the caller: it may have been replaced or evicted
-    - pauses, by the caller: the origin may have asked for one
-    - the terms, by identity: the overrides file may have been reread, or an override have expired
-    - the time, by the comparison of `freshness`: the policy may have ceased to be fresh, or the
-      clock have been set back
+    - The caller checks that the policy is still the one in memory (the same object): it may have
+      been replaced or evicted.
+    - The caller checks for pauses: the origin may have asked for one.
+    - `decide` checks that the terms are the same object: the overrides file may have been reread,
+      or an override may have expired.
+    - `decide` checks the time as `Policy.freshness` does: the policy may no longer be fresh, or the
+      clock may have been set back.
 
-    The rest never changes, and a result stays right, also in a forked child.
+    Nothing else changes, so a result stays valid, also in a forked child.
     """
 
     policy: Policy
@@ -44,12 +47,12 @@ class Shortcut(msgspec.Struct, frozen=True):
     rules: Ruleset | None
     fetched_at: float
     lifetime: float
-    #: By the id of the ruling, which must exist as long as the entry.
+    #: By the id of the ruling. The entry holds the ruling, so that no other can get the same id.
     results: dict[int, tuple[Ruling | None, Decided]] = {}
 
     def decide(self, question: Question, terms: Terms, now: float) -> Decided | None:
-        """Return the result for a question of the agent to the origin, under the terms in force;
-        None if it must be checked."""
+        """Return the result for a question of the agent about the origin, under the terms in force;
+        None if the question must be checked."""
         is_fresh = -CLOCK_SKEW <= now - self.fetched_at < self.lifetime
         if not is_fresh or terms is not self.terms:
             return None

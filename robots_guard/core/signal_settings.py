@@ -4,6 +4,8 @@ Lists are texts whose members are separated by commas, because every integration
 line can pass a text.
 """
 
+# Annotations are evaluated at once here, because msgspec compiles postponed ones again for each struct.
+
 import re
 from enum import StrEnum
 from functools import lru_cache

@@ -5,6 +5,8 @@ values and what they mean. The first sentence of a description is the help text 
 the whole description, in Markdown, is the entry in docs/settings.md.
 """
 
+# Annotations are evaluated at once here, because msgspec compiles postponed ones again for each struct.
+
 from functools import cache
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, get_origin

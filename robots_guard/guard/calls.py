@@ -1,5 +1,6 @@
-"""Blocking calls to a store or the audit log: they may hang, so the coroutine waits for a bounded
-time. The same holds for parsing a large robots.txt, because the system may refuse a thread for it.
+"""Blocking calls to a store or the audit log. A call may hang, so the coroutine waits for a bounded
+time. The parsing of a large robots.txt is also such a call, because the system may refuse a thread
+for it.
 
 A call runs in one of the guard's threads. A thread cannot be stopped from outside, so a call that
 hangs keeps its thread; only the wait for it ends. A target is down if a call to it has overrun and
@@ -7,10 +8,11 @@ no call has returned since that call began. Further calls then fail at once unti
 returns. Every 30 seconds one more call is made, in case only that call's connection hung.
 
 A call to a store on the same machine usually returns sooner than an event loop can switch to
-another task and back. So the loop first waits for the thread itself, without running other tasks.
+another task and back. Therefore the thread of the loop first blocks until the call returns, and
+runs no other task meanwhile.
 
-Invariant: the loop waits so for at most `BRIEF` per call, and for at most 1 % of the time if calls
-take longer than that. Neither a lock nor a disk that hangs can block it for longer.
+Invariant: a call blocks the loop for at most `BLOCKING_WAIT`. If calls take longer than that, they
+block it for at most 1 % of the time. Neither a lock nor a disk that hangs can block it for longer.
 Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused
 a thread. A hung disk therefore costs `width` threads, once, and no memory; the other threads stay
 free for other calls. A call that cannot be made, because there is no thread or the guard is closed,
@@ -43,10 +45,10 @@ RULES_WIDTH = 2
 CALL_TIMEOUT = 5.0
 PROBE_INTERVAL = 30.0  # seconds from one call to a target that is down to the next
 
-#: Seconds for which a call may block the event loop. Switching to other tasks and back takes about
-#: as long.
-BRIEF = 0.0003
-BRIEF_PAUSE = 100 * BRIEF  # seconds without blocking, after a call that took longer
+#: Seconds for which a call may block the event loop: about as long as switching to other tasks and
+#: back takes.
+BLOCKING_WAIT = 0.0003
+BLOCKING_PAUSE = 100 * BLOCKING_WAIT  # seconds without blocking, after a call that took longer
 
 
 class _Call(Generic[T]):
@@ -108,10 +110,10 @@ class Calls:
         await self._enter(deadline, within)
         call = self._begin(function, args)
         seconds = max(0.0, min(CALL_TIMEOUT, deadline - call.began))
-        if self._ends_briefly(call, seconds):
+        if self._block_for(call, seconds):
             self._end(call)
             return self._result(call)
-        if await self._ends_in_time(call, seconds, undo):
+        if await self._wait_for(call, seconds, undo):
             return self._result(call)
         if seconds < CALL_TIMEOUT:
             raise self._out_of_time(within)
@@ -128,21 +130,22 @@ class Calls:
         self._pending.append(call)
         return call
 
-    def _ends_briefly(self, call: _Call[Any], seconds: float) -> bool:
-        """Whether the call returns while the event loop waits for it."""
+    def _block_for(self, call: _Call[Any], seconds: float) -> bool:
+        """Block the event loop for a short time, unless an earlier call has just taken longer.
+        Returns whether the call has ended."""
         if call.began < self._may_block_from:
             return False
         with contextlib.suppress(TimeoutError):
-            call.thread.exception(min(BRIEF, seconds))
+            call.thread.exception(min(BLOCKING_WAIT, seconds))
         if not call.thread.done():
-            self._may_block_from = self._clocks.monotonic() + BRIEF_PAUSE
+            self._may_block_from = self._clocks.monotonic() + BLOCKING_PAUSE
         return call.thread.done()
 
-    async def _ends_in_time(
+    async def _wait_for(
         self, call: _Call[T], seconds: float, undo: Callable[[T], Any] | None
     ) -> bool:
-        """Whether the call ends within so many seconds, while other tasks run. If not, it is given
-        up."""
+        """Wait for the call for so many seconds, while other tasks run. Returns whether it has
+        ended; if not, its caller gives it up."""
         ended = False
         try:
             call.work = work = self._runtime.spawn(self._finish(call, undo))

@@ -31,7 +31,7 @@ from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset
 
-#: Bytes of the policies and rules that shortcuts refer to, and which they keep in memory.
+#: Bytes of the policies and rules that shortcuts may keep in memory.
 SHORTCUTS_BYTES = 64 * 1024 * 1024
 PATIENCE = 1.0  # seconds that an exempted request waits to learn what would have been
 
@@ -75,7 +75,8 @@ class Checks:
         return self._drive_from_memory(question, terms)
 
     def _drive_from_memory(self, question: Question, terms: Terms) -> Decided | None:
-        """Drive a check to its end without I/O; keep the shortcut for the next question."""
+        """Drive a check to its end without I/O; keep a shortcut for the next question. Returns None
+        if the check needs I/O."""
         state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state

@@ -32,7 +32,7 @@ class _Submitted(NamedTuple):
     args: tuple[Any, ...]
 
     def run(self) -> Callable[[], None]:
-        """Make the call; return a function that delivers its outcome."""
+        """Make the call; return a function that sets its outcome in the future."""
         if not self.future.set_running_or_notify_cancel():
             return _deliver_nothing
         try:
@@ -42,6 +42,7 @@ class _Submitted(NamedTuple):
         return partial(self.future.set_result, result)
 
     def run_and_deliver(self) -> None:
+        """Make the call, and set its outcome in the future."""
         self.run()()
 
     def refuse(self, why: str) -> None:
@@ -117,7 +118,7 @@ class Threads:
             deliver = call.run()
             with self._lock:
                 self._pending -= 1
-            deliver()  # last, so that the caller does not compete with this thread
+            deliver()  # last: it wakes the caller, which need not then compete with this thread
             del call, deliver  # an idle thread must not keep objects alive
 
 

@@ -34,7 +34,7 @@ class MemoryStore(MemoryTurns):
     def get(self, origin: Origin) -> Policy | None:
         """Return the cached policy, or None."""
         with self._policies_lock:
-            try:
+            try:  # cachetools' `get` looks a key up twice
                 return self._policies[origin]
             except KeyError:
                 return None

@@ -6,10 +6,10 @@ lease is a string that expires. All keys begin with one prefix, so that an ACL c
 keys of an origin contain it in braces, so that they are all on one node of a cluster. Operations
 that must be atomic are Lua scripts in ``lua/``.
 
-BODY is a copy of the policy's document, if that is short. So most policies are read in one call,
-also in a cluster, where the document may be on another node. The copy needs no MAC, because VALUE
-contains its SHA-256. The document under its SHA-256 is what other programs read, and what outlives
-the policy.
+BODY is a copy of the policy's document, compressed and in base64, if that is short. Most policies
+are thus read in one call, also in a cluster, where the document may be on another node. The copy
+needs no MAC, because VALUE contains its SHA-256. The document is also stored under its SHA-256,
+where other programs read it and where it outlives the policy.
 
 A call that gets no answer is retried once. After that its server is not called for a while, 1 s at
 first (`breaker.py`), and each process continues without it. The same applies to operations that the
@@ -54,10 +54,9 @@ POLICY_LIFE = 31 * 86400_000  # milliseconds: the maximum age of a usable copy (
 # (30 d)
 DOCUMENT_LIFE = 120 * 86400_000
 _MAC = hashlib.sha256().digest_size
-MAX_COPY = (
-    512  # bytes of a packed document that is copied into its policies: five in six are shorter
-)
-# bytes of a policy's string that are read at most
+#: Bytes of a compressed document that is copied into its policies. Five out of six are shorter.
+MAX_COPY = 512
+#: The most bytes of a policy's string that are read. A copy in base64 is a third longer.
 _MAX_POLICY = 32 + 2 * MAX_COPY + _MAC + codec.MAX_VALUE
 
 _LUA = files("robots_guard.stores") / "lua"
@@ -389,9 +388,10 @@ class RedisStore:
 
 
 def _copy_of(body: bytes) -> bytes:
-    """Return the copy of a packed document, as it follows the time; nothing if it is too long.
+    """Return a compressed document as it is stored after the time; empty if it is too long.
 
-    It is in base64, because version 0.1 takes all that follows the first line end for the value.
+    It is in base64, which contains no newline: version 0.1 reads all after the first newline as the
+    value.
     """
     if not 0 < len(body) <= MAX_COPY:
         return b""
@@ -399,7 +399,7 @@ def _copy_of(body: bytes) -> bytes:
 
 
 def _copy_in(head: bytes) -> bytes | None:
-    """Return the packed document whose copy follows the time, or None."""
+    """Return the compressed document that is stored after the time, or None."""
     with contextlib.suppress(binascii.Error):
         return binascii.a2b_base64(head.partition(b" ")[2]) or None
     return None

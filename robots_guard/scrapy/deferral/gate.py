@@ -232,7 +232,7 @@ class OriginGate:
 
     def release(self, request: Request) -> None:
         """Admit further requests to an origin if this was the only one admitted."""
-        if self.deferrals.is_out(request):
+        if self.deferrals.is_out_alone(request):
             self.deferrals.free(request, time.monotonic())
             self.wake()
 
