@@ -22,7 +22,7 @@ from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.gateway.refusal_forms import RefusalForms
+from robots_guard.gateway.refusal_templates import RefusalTemplates
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
@@ -96,7 +96,7 @@ class Service:
         self.destinations = ClientDestinations(settings.destinations(_listening))
         self.passthrough = Passthrough(parts(settings.passthrough))
         self._decision_log = DecisionLog(settings.log, settings.privacy, self.invocation)
-        self._refusals = RefusalForms(settings.contact, self.invocation)
+        self._refusals = RefusalTemplates(settings.contact, self.invocation)
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Service:
             self.close()
             self._apply(settings)
             MEMORY.limit = settings.body_memory_bytes
-        self._refusals = RefusalForms(settings.contact, self.invocation)
+        self._refusals = RefusalTemplates(settings.contact, self.invocation)
         self.destinations.reverse_targets = reverse_targets(ctx.options)
         self._settings = settings
         self.fault = None

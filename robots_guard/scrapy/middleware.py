@@ -45,7 +45,7 @@ from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
-from robots_guard.scrapy.passages import Passages, PassedRequest, Seal
+from robots_guard.scrapy.passed_requests import PassedRequest, PassedRequests, Seal
 from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import BYPASS, Questions, hosts_of
@@ -114,7 +114,7 @@ class RobotsGuardMiddleware:
         )
         self._known = KnownOrigins(self._guard.fresh_for, CLOCKS.monotonic)
         self._refusals = RefusalLog(crawler)
-        self._passages: Passages = WeakKeyDictionary()
+        self._passed: PassedRequests = WeakKeyDictionary()
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
         self._limits = WaitingLimits(crawler, self._gate, options.max_idle)
@@ -123,7 +123,7 @@ class RobotsGuardMiddleware:
             guard=self._guard,
             gate=self._gate,
             runtime=runtime,
-            passages=self._passages,
+            passed_requests=self._passed,
             hold_max=settings.hold_max,
             now=CLOCKS.now,
         )
@@ -140,7 +140,7 @@ class RobotsGuardMiddleware:
             self._guard,
             self._questions,
             self._refusals,
-            self._passages,
+            self._passed,
             self._gate.is_scheduled,
         )
         self._refused: WeakSet[Request] = WeakSet()
@@ -178,7 +178,7 @@ class RobotsGuardMiddleware:
                 self._gate.release(request)
 
     async def _process(self, request: Request) -> Request | Response | None:
-        """Process a request of any kind, as `process_request` does most without waiting."""
+        """Process a request of any kind. `process_request` handles most requests without this."""
         deferral = restore(request)
         if self._fetcher.owns(request):
             return None
@@ -190,7 +190,8 @@ class RobotsGuardMiddleware:
         return copy
 
     def _decide_at_once(self, request: Request) -> Decision | None:
-        """The decision on a request that is like most, if it is made from memory; otherwise None.
+        """The decision on an ordinary request (`Questions.plain_question`) if it can be made from
+        memory; otherwise None.
 
         Invariant: it is the decision that `_decide` would return.
         """
@@ -215,7 +216,7 @@ class RobotsGuardMiddleware:
         if decision is None:
             decision = await self._decide(request, deferral)
         else:
-            await self._announce_file(request, decision)
+            await self._announce_if_due(request, decision)
         if decision is not None and decision.verdict.action is not Action.PASS:
             self._refusals.report(decision)
             if decision.verdict.action is Action.DROP:
@@ -232,7 +233,7 @@ class RobotsGuardMiddleware:
         if self._refused:
             self._refused.discard(request)
         self.signals.begin(request)
-        self._passages[request] = PassedRequest(seal, decision)
+        self._passed[request] = PassedRequest(seal, decision)
         self._responses.begin(request)
         self._pacing.admit(request, decision)
 
@@ -276,7 +277,7 @@ class RobotsGuardMiddleware:
         # for `peek`, too: a refresh in the background uses the same proxy
         fetcher = self._fetcher_for(request)
         decision = self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
-        await self._announce_file(request, decision)
+        await self._announce_if_due(request, decision)
         return decision
 
     def _wire_target(self, request: Request, question: Question) -> str:
@@ -291,7 +292,8 @@ class RobotsGuardMiddleware:
         """Whether the decision's robots.txt has yet to be announced."""
         return decision.policy is not None and self._announcements.is_due(decision.policy)
 
-    async def _announce_file(self, request: Request, decision: Decision) -> None:
+    async def _announce_if_due(self, request: Request, decision: Decision) -> None:
+        """Announce the decision's robots.txt, unless that has been done."""
         if self._must_announce(decision):
             assert decision.policy is not None
             await self._announce(request, decision.policy)
@@ -360,8 +362,8 @@ class RobotsGuardMiddleware:
 
     def _is_sealed(self, request: Request) -> bool:
         """Whether the request has passed, and has not been changed since it was judged."""
-        passage = self._passages.get(request)
-        return passage is not None and passage.seal == _seal_of(request)
+        passed = self._passed.get(request)
+        return passed is not None and passed.seal == _seal_of(request)
 
     async def _rejudge_and_wait(self, request: Request) -> Request | None:
         if self._fetcher.owns(request):
@@ -482,15 +484,15 @@ class RobotsGuardMiddleware:
     def _is_judged(self, request: Request, response: Response) -> bool:
         """Whether the response certainly comes from the judged URL: a fast check, because it nearly
         always does."""
-        passage = self._passages.get(request)
-        if passage is None or passage.url != response.url:
+        passed = self._passed.get(request)
+        if passed is None or passed.url != response.url:
             return False
         return HISTORY not in request.meta
 
     async def _heed_and_admit(self, request: Request, response: Response) -> Response:
         """Apply the Retry-After of a 402, 429 or 503 before RetryMiddleware sees it; then admit the
         response."""
-        is_pause = response.status in PAUSE_STATUSES and request in self._passages
+        is_pause = response.status in PAUSE_STATUSES and request in self._passed
         if is_pause and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
@@ -500,8 +502,8 @@ class RobotsGuardMiddleware:
     async def _admit_response(self, request: Request, response: Response) -> Response:
         if self._is_own(request, response):
             return response
-        passage = self._passages.get(request)
-        judged = passage.url if passage is not None else None
+        passed = self._passed.get(request)
+        judged = passed.url if passed is not None else None
         await self._responses.admit(request, response, judged)
         return response
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 BYPASS = "dont_obey_robotstxt"
-#: Meta keys and header fields (as Scrapy spells names) that make a request unlike most.
+#: Meta keys and header fields (as Scrapy spells names) that an ordinary request does not have.
 _SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED}
 _HOST = frozenset((b"Host",))
 _SPECIAL_FIELDS = _HOST | {b"User-Agent"}
@@ -47,11 +47,11 @@ class Questions:
         return self._question(request, origin, target, deferral)
 
     def plain_question(self, request: Request) -> Question | None:
-        """The question for a request that is like most; None for any other.
+        """The question for an ordinary request; None for any other. Most requests are ordinary.
 
-        Invariant: if it is not None, `question` returns the same, and `verdict_without_rules` None.
-        The request has not been deferred, is no fetch of the guard and for no robots.txt, and takes
-        the crawl's default route.
+        Invariant: if this returns a question, `question` returns the same, and
+        `verdict_without_rules` returns None. The request has not been deferred, is not one of the
+        guard's fetches, is not for a robots.txt, and takes the crawl's default route.
         """
         if not _SPECIAL_META.isdisjoint(request.meta):
             return None
@@ -151,7 +151,8 @@ class Questions:
 def hosts_of(request: Request) -> list[bytes]:
     """The request's Host fields."""
     headers = request.headers
-    if _HOST.isdisjoint(headers):  # as for most; a look-up costs as much as matching a rule
+    # Most requests have none, and `getlist` takes as long as matching a rule.
+    if _HOST.isdisjoint(headers):
         return []
     return headers.getlist("Host")
 

@@ -41,7 +41,7 @@ from robots_guard.scrapy.pages import (
     page_of,
     validated_fields,
 )
-from robots_guard.scrapy.passages import Passages
+from robots_guard.scrapy.passed_requests import PassedRequests
 from robots_guard.scrapy.questions import BYPASS, Questions
 from robots_guard.scrapy.reached_urls import SERVED_BY_HTTP, are_same
 from robots_guard.scrapy.refusals import RefusalLog
@@ -82,7 +82,7 @@ class ResponseSignals:
     """Judges the responses of one crawl by the signals of their sites.
 
     `can_drop_items` is set by the spider middleware; without it, a page that may be used for its
-    links only is refused. `passages` has the decisions on the requests, for their policies.
+    links only is refused. `passed_requests` has the decisions on the requests, for their policies.
     `is_scheduled` tells whether the response to a request goes to a spider.
     """
 
@@ -92,7 +92,7 @@ class ResponseSignals:
         guard: Guard,
         questions: Questions,
         refusals: RefusalLog,
-        passages: Passages,
+        passed_requests: PassedRequests,
         is_scheduled: Callable[[Request], bool],
     ) -> None:
         self._can_enforce = can_enforce_signals(settings)
@@ -101,7 +101,7 @@ class ResponseSignals:
         self._guard = guard
         self._questions = questions
         self._refusals = refusals
-        self._passages = passages
+        self._passed = passed_requests
         self._is_scheduled = is_scheduled
         self.can_drop_items = False
         self._validated: WeakKeyDictionary[Request, Fields] = WeakKeyDictionary()  # of 304s
@@ -116,20 +116,20 @@ class ResponseSignals:
             restrict_cache(crawler, self.may_store)
 
     def begin(self, request: Request) -> None:
-        """Forget an earlier response to the same object, which a project may send repeatedly.
+        """Forget an earlier response to the same request, which a project may send repeatedly.
 
-        Call this before the request has its new passage.
+        This must be called before the request is entered in the passed requests again.
         """
-        if self._can_enforce or request in self._passages:  # otherwise nothing has been kept
+        if self._can_enforce or request in self._passed:  # otherwise nothing has been kept
             for kept in (self._validated, self._stopped, self._hops, self._links):
                 kept.pop(request, None)
 
     def _decision(self, request: Request) -> Decision | None:
         """The decision by which a request has passed; None if there is none, or signals are off."""
-        passage = self._passages.get(request)
-        if passage is None or self._is_off:
+        passed = self._passed.get(request)
+        if passed is None or self._is_off:
             return None
-        return passage.decision
+        return passed.decision
 
     # -- the header fields, as soon as they have arrived -------------------------------------------
 

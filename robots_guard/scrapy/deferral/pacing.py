@@ -25,7 +25,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
-from robots_guard.scrapy.passages import Passages
+from robots_guard.scrapy.passed_requests import PassedRequests
 from robots_guard.scrapy.patches.handler_hook import Send
 from robots_guard.scrapy.runtime import ScrapyRuntime
 
@@ -40,7 +40,7 @@ MAX_INLINE_WAIT = 0.1  # seconds that a request waits for its turn in the handle
 class Pacing:
     """The turns of one crawl.
 
-    `passages` has the requests that may be sent. `hold_max` is how many seconds a request that
+    `passed_requests` are those that may be sent. `hold_max` is how many seconds a request that
     cannot be rescheduled waits for a turn.
     """
 
@@ -51,7 +51,7 @@ class Pacing:
         guard: Guard,
         gate: OriginGate,
         runtime: ScrapyRuntime,
-        passages: Passages,
+        passed_requests: PassedRequests,
         hold_max: float,
         now: Callable[[], float],
     ) -> None:
@@ -59,7 +59,7 @@ class Pacing:
         self._guard = guard
         self._gate = gate
         self._runtime = runtime
-        self._passages = passages
+        self._passed = passed_requests
         self._hold_max = hold_max
         self._now = now
         self._with_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
@@ -149,8 +149,8 @@ class Pacing:
     def _recheck_pause(self, request: Request) -> None:
         """Require a turn if the origin has asked for a pause while the request was in the slot's
         queue."""
-        passage = self._passages.get(request)
-        decision = passage.decision if passage is not None else None
+        passed = self._passed.get(request)
+        decision = passed.decision if passed is not None else None
         if decision is None or decision.verdict.delay is not None:
             return
         rechecked = self._guard.recheck_pause(decision)

@@ -163,7 +163,8 @@ class Download:
             self.queued = self.sent_at - self.start
 
     def time_left(self) -> float:
-        """Seconds until the download has taken too long, or a lower bound if it is not sent yet."""
+        """Seconds until the download has taken too long. A lower bound of these if it is not sent
+        yet."""
         limits, now = self.get.limits, time.monotonic()
         until_headers = min(limits.total, limits.connect + limits.first_byte)
         if self.sent_at is None:
@@ -449,8 +450,8 @@ class ScrapyFetcher:
                 self._crawler.signals.disconnect(self._on_downloaded, signals.response_downloaded)
 
     def _on_headers(self, request: Request, body_length: Any) -> None:
-        """Note that the response has begun. Its bytes are counted only if they may be too many:
-        that, too, slows down every page."""
+        """Note that the response has begun. Its bytes are counted only if they may exceed the cap,
+        because a handler of `bytes_received` slows down every page as well."""
         download = request.meta.get(DOWNLOAD)
         if not isinstance(download, Download) or download not in self._downloads:
             return

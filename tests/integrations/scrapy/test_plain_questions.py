@@ -1,4 +1,4 @@
-"""Requests that are like most are judged by a shorter path, and it makes no difference."""
+"""Ordinary requests are judged on a shorter path, with the same result."""
 
 from __future__ import annotations
 

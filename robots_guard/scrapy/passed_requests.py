@@ -1,7 +1,7 @@
-"""Passages: the requests of a crawl that may be sent, each as it was judged.
+"""Passed requests: the requests of a crawl that may be sent, each as it was judged.
 
-One entry serves all that follows a decision: the checks that the request has not changed, its turn,
-and the judgement of its response.
+What follows a decision reads one entry: the checks that the request has not changed, its turn, and
+the judgement of its response.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ class PassedRequest(msgspec.Struct, frozen=True):
         return self.seal[1]
 
 
-#: By request, as long as that exists.
-Passages = WeakKeyDictionary["Request", PassedRequest]
+#: By request. An entry exists as long as its request.
+PassedRequests = WeakKeyDictionary["Request", PassedRequest]

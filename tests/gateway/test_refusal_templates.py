@@ -1,4 +1,4 @@
-"""Refusal forms give the replies of `reply_to`."""
+"""Replies made from templates are those of `reply_to`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
 from robots_guard.core.verdict import Action, Decision, Question, ResponseRef, RuleRef, Verdict
 from robots_guard.gateway.refusal import reply_to
-from robots_guard.gateway.refusal_forms import KEPT, RefusalForms
+from robots_guard.gateway.refusal_templates import KEPT, RefusalTemplates
 from robots_guard.invocation import Invocation
 from robots_guard.origin import Origin
 from robots_guard.rep.signals.headers import header_statements
@@ -66,10 +66,10 @@ DECISIONS = st.builds(
     ),
     st.sampled_from(CONTACTS),
 )
-def test_forms_give_the_replies_of_reply_to(asked, contact):
-    forms = RefusalForms(contact, INVOCATION)
-    for decision, method, accept in asked * 2:  # the second time, the form is there
-        assert forms.reply_to(decision, method, accept) == reply_to(
+def test_templates_result_in_the_replies_of_reply_to(asked, contact):
+    templates = RefusalTemplates(contact, INVOCATION)
+    for decision, method, accept in asked * 2:  # the second time, there is a template
+        assert templates.reply_to(decision, method, accept) == reply_to(
             decision, method=method, accept=accept, contact=contact, invocation=INVOCATION
         )
 
@@ -99,40 +99,40 @@ def composed(monkeypatch):
         calls.append(arguments)
         return reply_to(*arguments, **options)
 
-    monkeypatch.setattr("robots_guard.gateway.refusal_forms.reply_to", compose)
+    monkeypatch.setattr("robots_guard.gateway.refusal_templates.reply_to", compose)
     return calls
 
 
 def test_a_page_is_rendered_once_for_a_rule(composed):
-    forms = RefusalForms()
+    templates = RefusalTemplates()
     replies = {
-        forms.reply_to(refusal(f"/private/{number}", number), accept=HTML).body
+        templates.reply_to(refusal(f"/private/{number}", number), accept=HTML).body
         for number in range(10)
     }
     assert (len(replies), len(composed)) == (10, 1)
 
 
-def test_what_else_a_reply_says_has_a_form_of_its_own(composed):
-    forms = RefusalForms()
+def test_replies_that_differ_otherwise_have_different_templates(composed):
+    templates = RefusalTemplates()
     for decision in (refusal(), refusal(detail="because"), refusal(detail="for this")):
         for accept in ("", HTML):
-            assert forms.reply_to(decision, accept=accept) == reply_to(decision, accept=accept)
+            assert templates.reply_to(decision, accept=accept) == reply_to(decision, accept=accept)
     assert len(composed) == 6
 
 
-def test_a_newer_robots_txt_has_a_new_form():
-    forms = RefusalForms()
+def test_a_newer_robots_txt_has_a_new_template():
+    templates = RefusalTemplates()
     for fetched_at in (1000.0, 1000.5, 2000.0):
         url = "https://site.test/robots.txt"
         document = Document(status=200, url=url, sha256="", fetched_at=fetched_at, via="direct")
         policy = Policy(origin=Origin("https", "site.test", 443), document=document)
         decision = refusal(policy=policy)
-        assert forms.reply_to(decision, accept=HTML) == reply_to(decision, accept=HTML)
+        assert templates.reply_to(decision, accept=HTML) == reply_to(decision, accept=HTML)
 
 
-def test_the_number_of_forms_is_bounded(composed):
-    forms = RefusalForms()
+def test_the_number_of_templates_is_bounded(composed):
+    templates = RefusalTemplates()
     for number in range(KEPT + 1):
-        forms.reply_to(refusal(detail=str(number)))
-    forms.reply_to(refusal(detail="0"))  # the oldest has been forgotten
+        templates.reply_to(refusal(detail=str(number)))
+    templates.reply_to(refusal(detail="0"))  # the oldest has been forgotten
     assert len(composed) == KEPT + 2
