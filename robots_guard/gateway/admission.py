@@ -74,8 +74,12 @@ class Admission:
     def judge_at_once(
         self, wire: Wire, agent: str, refusal: Callable[[Origin], Verdict | None]
     ) -> Decision | None:
-        """Judge a request as one agent, if the policy is in memory; None means: await `judge`.
-        Nothing has been decided then, nor if `refusal` raises an exception."""
+        """Judge a request as one agent if the policy is in memory. Returns None if it is not: the
+        caller then awaits `judge`.
+
+        `refusal` returns the operator's refusal of an origin, or None. Its exceptions are raised
+        here. If this returns None or raises, nothing has been decided or recorded.
+        """
         question, verdict = wire.question(agent)
         question = self._deferrals.link(question)
         verdict = verdict or refusal(question.origin)
@@ -184,8 +188,8 @@ class Admission:
             await self._guard.note_pause(decision.question.origin, seconds)
         await self._guard.mark_response_started(decision)  # last, because it may wait for the store
 
-    def is_response_noted(self, decision_id: str, retry_after: str) -> bool:
-        """Whether `mark_response_started` has an effect on a request with such a response."""
+    def needs_response_mark(self, decision_id: str, retry_after: str) -> bool:
+        """Whether `mark_response_started` must be awaited for a response with this Retry-After."""
         return bool(retry_after) or self._has_turn(decision_id)
 
     def needs_page(self, decision_id: str, head: ResponseHead) -> bool:

@@ -24,7 +24,7 @@ Addresses = Iterable[tuple[Any, ...]]  # socket addresses: host and port first
 
 
 class NotLookedUp(Exception):
-    """Whether a name may be reached is not known before it has been looked up."""
+    """A name must be looked up before it is known whether it may be reached."""
 
 
 class DestinationPolicy:
@@ -69,7 +69,7 @@ class DestinationPolicy:
             return self._judge_host(host, has_parent, await _look_up(host))
 
     def known_objection_to_host(self, host: str, *, has_parent: bool) -> str | None:
-        """The same without a lookup. Raises NotLookedUp if the name was not looked up lately."""
+        """What `objection_to_host` returns, if it is known without a lookup. Raises NotLookedUp."""
         try:
             return self._lookups[host, has_parent]
         except KeyError:

@@ -29,7 +29,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("robots_guard.gateway"),
         autoescape=True,
-        auto_reload=False,  # each page would look at the modification time of each template
+        auto_reload=False,  # it would check the files of the templates for each page
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -187,7 +187,7 @@ class Enforcer:
     # -- first gate: before the body ----------------------------------------------------------------------
 
     def requestheaders(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
-        """Judge the request. Returns what remains to be awaited."""
+        """Judge the request. Returns a coroutine if something remains to be awaited."""
         if self._is_own_fetch(flow):
             return None
         if flow.response is not None or flow.error is not None:
@@ -204,6 +204,7 @@ class Enforcer:
         return self._finish_head(flow, rest)
 
     async def _finish_head(self, flow: http.HTTPFlow, rest: Coroutine[Any, Any, None]) -> None:
+        """Await the decision and, if the body is streamed, the turn."""
         await rest
         if flow.request.stream:  # mitmproxy starts to send it after this hook
             await self._await_turn(flow)
@@ -226,7 +227,8 @@ class Enforcer:
         return self._service.counts
 
     def _decide(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
-        """Judge a request and act on the decision. Returns what remains to be awaited."""
+        """Judge a request and act on the decision. Returns a coroutine if something remains to be
+        awaited."""
         self._permits.release(flow)
         flow.request.stream = False  # mitmproxy cannot both answer and stream
         try:
@@ -238,16 +240,17 @@ class Enforcer:
             if decision.verdict.reason is Reason.ROBOTS_TXT:
                 return self._serve_or_act(flow, decision, judged)
             self._act(flow, decision, judged)
-        except Exception as error:  # noqa: BLE001  it is logged
-            self._refuse_after(error, flow)
+        except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
+            self._refuse_on_error(error, flow)
         return None
 
     async def _await_decision(self, flow: http.HTTPFlow, judged: JudgedRequest) -> None:
+        """Judge a request with all that it needs, and act on the decision."""
         try:
             decision = await self._judge(flow, judged.wire)
             self.on_decision(decision)
-        except Exception as error:  # noqa: BLE001  it is logged
-            self._refuse_after(error, flow)
+        except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
+            self._refuse_on_error(error, flow)
         else:
             await self._serve_or_act(flow, decision, judged)
 
@@ -261,11 +264,11 @@ class Enforcer:
                 self._act(flow, decision, judged)
             else:
                 self._refuse(flow, copy)
-        except Exception as error:  # noqa: BLE001  it is logged
-            self._refuse_after(error, flow)
+        except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
+            self._refuse_on_error(error, flow)
 
-    def _refuse_after(self, error: Exception, flow: http.HTTPFlow) -> None:
-        """Refuse a request for which there is no decision."""
+    def _refuse_on_error(self, error: Exception, flow: http.HTTPFlow) -> None:
+        """Refuse a request whose judgement has failed with this error."""
         method = flow.request.method
         if isinstance(error, ShuttingDown):
             self._refuse_at_shutdown(flow)
@@ -284,8 +287,8 @@ class Enforcer:
             self._refused_at_shutdown.add(flow.id)
 
     def _judge_at_once(self, flow: http.HTTPFlow, wire: Wire) -> Decision | None:
-        """The decision on a request that is judged as one agent, by a policy in memory; None if it
-        must be awaited."""
+        """The decision on a request that is judged as one agent by a policy in memory; None if there
+        are several agents or a look-up is needed."""
         admission = self._service.guard_or_raise().admission
         agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
         if len(agents) != 1:
@@ -346,8 +349,8 @@ class Enforcer:
     # -- second gate: the last hook before the wire -------------------------------------------------------
 
     def request(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
-        """Check that the request is still the judged one, and wait for its turn. Returns what
-        remains to be awaited."""
+        """Check that the request is still the judged one and has its turn. Returns a coroutine if it
+        has to wait."""
         if self._is_own_fetch(flow):
             return None
         state = self._permits.state_of(flow)
@@ -362,14 +365,16 @@ class Enforcer:
         return None
 
     def _seal_at_once(self, flow: http.HTTPFlow, state: FlowState | None) -> bool:
-        """Let the request be written, if it has its turn or needs none. Returns False if that must
-        be awaited."""
+        """Seal the request if it may be written now. Returns whether it is sealed; if not, await
+        `_await_turn`."""
         try:
             return self._is_last() and isinstance(state, PassedFlow) and self._seal(flow, state)
-        except Exception:  # noqa: BLE001  `_await_turn` fails likewise, and refuses the request
+        except Exception:  # noqa: BLE001  `_await_turn` fails in the same way, and refuses the request
             return False
 
     def _seal(self, flow: http.HTTPFlow, state: PassedFlow) -> bool:
+        """Seal the request, unless it has changed or its turn has yet to come. Returns whether it
+        is sealed."""
         if not state.is_still(flow.request, flow.client_conn):
             return False
         if not self._current_decision(flow, state).is_due:
@@ -494,7 +499,8 @@ class Enforcer:
     # -- the response -------------------------------------------------------------------------------------
 
     def responseheaders(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
-        """Judge the response, and count the turn from here. Returns what remains to be awaited.
+        """Judge the response, and count the turn from here. Returns a coroutine if something remains
+        to be awaited.
 
         A response to a flow without a verdict means that a gate has failed.
         """
@@ -525,7 +531,7 @@ class Enforcer:
             return None
         self._review.begin(flow, opened, decision_id)
         retry_after = response.headers.get("retry-after", "")
-        if not opened.admission.is_response_noted(decision_id, retry_after):
+        if not opened.admission.needs_response_mark(decision_id, retry_after):
             return None
         return opened.admission.mark_response_started(
             decision_id, response.status_code, retry_after

@@ -75,7 +75,8 @@ class Addons(addonmanager.AddonManager):
                 halted = True
 
     async def handle_lifecycle(self, event: hooks.Hook) -> None:
-        """Call the handlers of a hook; after one of a flow, also those of `update`."""
+        """Call the handlers of a hook, or await what remains after `begin`. After a hook of a flow,
+        those of `update` are called, too."""
         if _BEGUN not in vars(event):
             self.begin(event, event.args())
         rest = vars(event).pop(_BEGUN)
@@ -89,11 +90,12 @@ class Addons(addonmanager.AddonManager):
             await rest
 
     def begin(self, event: hooks.Hook, arguments: list[Any]) -> Rest | None:
-        """Call the handlers of `handle_lifecycle` until one of them has to wait. `arguments` are
-        those of the event.
+        """Call the handlers as `handle_lifecycle` does, until one of them has to wait. `arguments`
+        are those of the event.
 
-        Returns what remains to be awaited, None if nothing does. `handle_lifecycle` of the same
-        event, if it is called later, awaits that and begins nothing.
+        Returns a coroutine for what remains, None if nothing does. It must not be awaited here: the
+        caller passes the same event to `handle_lifecycle`, which awaits it and calls no handler
+        again.
         """
         rest = self._run(iter(self._of(event.name)), arguments)
         if isinstance(arguments[0], flow.Flow) and self._of("update"):
@@ -109,7 +111,8 @@ class Addons(addonmanager.AddonManager):
     def _run(
         self, handlers: Iterator[Handler], arguments: list[Any], *, halted: bool = False
     ) -> Rest | None:
-        """Call handlers until one of them has to wait. Returns the rest."""
+        """Call handlers until one of them has to wait. Returns a coroutine for the rest, None if
+        there is none."""
         for handler in handlers:
             if halted and not _is_unhaltable(getattr(handler, "__self__", None)):
                 continue
@@ -133,6 +136,7 @@ class Addons(addonmanager.AddonManager):
         *,
         halted: bool,
     ) -> None:
+        """Await what a handler has returned, and call the handlers after it."""
         try:
             await waiting
         except exceptions.AddonHalt:

@@ -1,7 +1,7 @@
 """`Context.fork` copies the context of a layer for a new one, as for each request.
 
-It does so by `Context(...)`, which creates a `Server` with a random id, and replaces that at once
-by the server of the original. The replacement copies the four attributes.
+mitmproxy calls `Context(...)`, which creates a `Server` with a random id, and then replaces that
+server by the original's. The replacement copies the four attributes instead.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PATCH = Patch(
     report="""\
 Fork a context without a new server.
 
-`Context.fork` calls the constructor, which creates a `Server` and, for that, a UUID. Then it
-replaces the server by that of the original. This happens at least once for each request.
+`Context.fork` calls the constructor, which creates a `Server` and its UUID. Then it replaces this
+server by the original's. This happens at least once for each request.
 
 To see it: profile a mitmdump that serves small requests; `Server.__init__` is called for each.
 

@@ -35,7 +35,7 @@ PATCH = Patch(
     versions="mitmproxy 11.0.2, 12.2.3",
     reason="mitmproxy looks up some twenty fields in each exchange, most of which are absent.",
     report="""\
-Look for a header field without a list of its values.
+Look up a header field without collecting its values.
 
 `Headers.get` and `in` are those of `Mapping`: they call `__getitem__`, which collects all values
 of the field and raises KeyError if there are none. mitmproxy looks up some twenty fields in each

@@ -1,13 +1,13 @@
 """`HttpLayer.handle_event` yields a `SendData` for each head, body and frame that an event causes.
 
-mitmproxy writes each of them to the socket by itself, through TLS as a record of its own. A response
-of a head and a body is two system calls, and 64 requests that arrive in one read of an HTTP/2
-connection are 64 for the site and 128 for the client. The replacement joins what goes to the same
-connection while one event is handled. mitmproxy handles an event without a pause, so nothing is
-sent later than before; but before any other command, except for `Log`, everything is sent.
+mitmproxy writes each of them to the socket separately; with TLS, each is a record. A response with
+a head and a body takes two system calls, and 64 requests that arrive in one read of an HTTP/2
+connection take 64 to the site and 128 to the client. The replacement joins what one event sends to
+the same connection. mitmproxy handles an event without a pause, so nothing is sent noticeably later.
+Everything joined is sent before any other command, except for `Log`.
 
-Invariant: the bytes that a connection gets, and their order among the commands that have an effect
-on connections, hooks and timers, are those of mitmproxy.
+Invariant: each connection gets the same bytes as from mitmproxy, in the same order relative to the
+commands that have an effect on connections, hooks and timers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mitmproxy.proxy.layers.http import HttpLayer
 
 from robots_guard.gateway.patch import Patch, method
 
-JOINED_BYTES = 64 * 1024  # to join more would cost a copy of it, and save little
+JOINED_BYTES = 64 * 1024  # joining more would copy it, and save little
 
 Commands = layer.CommandGenerator[None]
 Handles = Callable[[HttpLayer, events.Event], Commands]
@@ -55,13 +55,13 @@ PATCH = Patch(
     owner=HttpLayer,
     methods=(method("handle_event", "fd88b0fb09ce", make=_replace_handle_event),),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="Each head, body and frame is a system call, and a TLS record of its own.",
+    reason="Each head, body and frame is written by a separate system call, as a separate TLS record.",
     report="""\
 Join what one event sends to a connection.
 
 `HttpLayer` yields a `SendData` for each head, body and frame, and `ConnectionHandler.server_event`
-writes each by itself: a small response is two system calls, and 64 requests that arrive in one read
-of an HTTP/2 connection are 64 for the site and 128 for the client. With TLS, each is a record.
+writes each separately: a small response takes two system calls, and 64 requests that arrive in one
+read of an HTTP/2 connection take 64 to the site and 128 to the client. With TLS, each is a record.
 
 To see it: count the calls of `send` with strace while a mitmdump serves small requests.
 

@@ -1,16 +1,20 @@
-"""`HttpStream._handle_event` yields a command for each hook of a flow, and is paused until it ends.
+"""`HttpStream._handle_event` yields a command for each hook of a flow, and continues after the hook.
 
-For each of them, mitmproxy starts an asyncio task, and its end is an event that passes through all
-layers of the connection again. That is a third of the work for a request, and nearly all hooks end
-without having waited. The replacement calls the handlers of the four hooks of an ordinary request
-at once, and continues if none of them waits. Otherwise the command is yielded as before, and its
-task awaits what remains (`addon_dispatch`).
+For each of these commands, mitmproxy starts an asyncio task. When the task ends, an event passes
+through all layers of the connection again. That is a third of the work for a request, although
+nearly all handlers return without waiting. The replacement itself calls the handlers of the four
+hooks of an ordinary request, and continues if none of them waits. Otherwise it yields the command
+as before, and the task of the command awaits what remains (`addon_dispatch`).
 
-Only a hook that leaves the flow as other layers expect it may end at once. A layer that has
-received a message and not yet noted its end must not be asked for the next one, so a hook of an
-HTTP/1 client that has sent ahead is yielded, which also bounds the depth of nested calls. So is one
-after which the flow is intercepted, has failed, is to be streamed to the site, or has another
-response, and each hook of a replay, whose handler does more than to call the addons.
+Invariant: each handler is called once, in mitmproxy's order, and other layers find the flow in a
+state that they expect. The command is therefore also yielded
+
+- if the client speaks HTTP/1 and has sent more than the request: a layer that has received a message
+  and not yet noted its end must not be asked for the next one. This bounds the depth of nested
+  calls, too.
+- in a replay, whose handler does more than call the addons
+- if the handlers have intercepted the flow, ended it with an error, let its request be streamed to
+  the site, or replaced its response, or if the response is a 101
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ Commands = layer.CommandGenerator[None]
 Handles = Callable[[HttpStream, events.Event], Commands]
 Hooks = HttpRequestHeadersHook | HttpRequestHook | HttpResponseHeadersHook | HttpResponseHook
 
-_SWITCHING = 101
+_SWITCHING = 101  # Switching Protocols: other layers take over the connection
 
 
 def _replace_handle_event(plain: Handles) -> Handles:
@@ -48,17 +52,18 @@ def _replace_handle_event(plain: Handles) -> Handles:
                 command = steps.send(reply)
             except StopIteration:
                 return
-            reply = None  # that of a hook, too
-            if not isinstance(command, Hooks) or not _ends_at_once(self, command):
+            reply = None  # mitmproxy's reply to the command of a hook
+            if not isinstance(command, Hooks) or not _run_hook(self, command):
                 reply = yield command
 
     return _handle_event
 
 
-def _ends_at_once(stream: HttpStream, hook: Hooks) -> bool:
-    """Call the handlers of a hook. Returns False if its command must still be yielded."""
+def _run_hook(stream: HttpStream, hook: Hooks) -> bool:
+    """Call the handlers of a hook. Returns whether it has ended; if not, its command must be
+    yielded."""
     addons = ctx.master.addons
-    if not isinstance(addons, Addons) or not _has_sent_nothing_ahead(stream):
+    if not isinstance(addons, Addons) or not _awaits_response(stream):
         return False
     flow = hook.flow
     response = flow.response
@@ -72,8 +77,8 @@ def _ends_at_once(stream: HttpStream, hook: Hooks) -> bool:
     return flow.response is response and response.data.status_code != _SWITCHING
 
 
-def _has_sent_nothing_ahead(stream: HttpStream) -> bool:
-    """Whether the client is a live one, and awaits the response before it sends more."""
+def _awaits_response(stream: HttpStream) -> bool:
+    """Whether the client is a live one and, over HTTP/1, has sent nothing after the request."""
     layers = stream.context.layers
     parent = layers[layers.index(stream) - 1]
     assert isinstance(parent, HttpLayer)
@@ -87,13 +92,14 @@ PATCH = Patch(
     owner=HttpStream,
     methods=(method("_handle_event", "e3cbfef7310a", make=_replace_handle_event),),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="Each hook is a task, and its end an event for all layers, though few hooks wait.",
+    reason="Each hook costs a task and an event for all layers, although few handlers wait.",
     report="""\
 Call the handlers of a hook without a task if none of them waits.
 
-Each of the four hooks of a request starts an asyncio task by `ConnectionHandler.hook_task`, whose
-end is an event that passes through all layers of the connection. With the handlers of each hook
-cached, that is a third of the CPU time of a request in a mitmdump without addons of its own.
+For each of the four hooks of a request, `ConnectionHandler.server_event` starts an asyncio task
+(`hook_task`). When it ends, an event passes through all layers of the connection. Even if the
+handlers of each hook are cached, that is a third of the CPU time of a request in a mitmdump
+without addons of its own.
 
 To see it: profile a mitmdump that serves small requests; `server_event` is called five times for
 each of them.

@@ -67,7 +67,7 @@ class ClientDestinations:
             )
 
     def known_verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
-        """The same without waiting. Raises NotLookedUp if the name must be looked up first."""
+        """What `verdict` returns, if it is known without a lookup. Raises NotLookedUp."""
         objection = self._policy.objection_to_port(
             origin.port, in_tunnel=client_of(client) in self._tunnels
         )

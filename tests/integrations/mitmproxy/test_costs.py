@@ -1,4 +1,4 @@
-"""The patches that only save work change nothing else."""
+"""The patches that are made to save work have no other effect."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mitmproxy.test import tflow
 
 from robots_guard.mitmproxy.patches.addon_dispatch import cache_handlers
 
-MANY = 400  # more than nested calls could serve
+MANY = 400  # more than could be handled by nested calls
 
 
 class Handler:
@@ -108,7 +108,7 @@ async def test_an_error_is_logged_and_stops_no_other_handler(manager, waits, cap
 
 @pytest.mark.parametrize(("path", "status"), [("/private/x", 403), ("/open", 200)])
 def test_many_pipelined_requests(integration, http_site, path, status):
-    """Each is answered, in its turn: no call for one request contains that for the next."""
+    """Each is answered in order. The calls for one request do not contain those for the next."""
     head = f"GET {http_site.url}{path} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
     with connected(integration) as connection:
         connection.sendall(head.encode() * MANY)
