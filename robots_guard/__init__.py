@@ -4,13 +4,13 @@
 follow, sorted. The integrations are in `robots_guard.scrapy`, `robots_guard.mitmproxy`,
 `robots_guard.httpx` and `robots_guard.aiohttp`.
 
-A name is imported when it is first used, so `import robots_guard` itself costs next to nothing.
+A name is imported when it is first used, so `import robots_guard` itself takes little time.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what editors and type checkers read; _MODULES says the same at run time
+if TYPE_CHECKING:  # for editors and type checkers; at run time, _MODULES says the same
     from robots_guard.client.async_guard import AsyncGuard
 
     # Not in __all__, because a star import would hide the built-in function.
@@ -81,17 +81,17 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of the package
+if not TYPE_CHECKING:  # with this function, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used (PEP 562). Raises AttributeError."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value  # where the next use finds it
+        globals()[name] = value  # the next use finds it there
         return value
 
 
 def __dir__() -> list[str]:
-    """Return the names of the package, including those that were not used yet."""
+    """Return the names of the package, including those that have not been used yet."""
     return sorted({*globals(), *_HOMES})

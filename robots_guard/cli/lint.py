@@ -201,9 +201,8 @@ def _fetch(url: str, settings: Settings) -> Subject:
         raise NothingToLint(f"{error}: give a file, or a URL such as https://example.com") from None
     from robots_guard.cli.ask.guard_answers import fetched_policy
 
-    policy = fetched_policy(
-        origin, settings
-    )  # even if a fresh one is stored: lint reports on the file as it is now
+    # Even if a fresh one is stored: lint reports on the file as it is now.
+    policy = fetched_policy(origin, settings)
     document, trouble = policy.document, policy.trouble
     if trouble is not None:
         raise NothingToLint(

@@ -135,6 +135,7 @@ def _dashed(name: str) -> str:
 
 
 def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the version and which core is installed, and exit, if `--version` is given."""
     if not value or context.resilient_parsing:
         return
     core = "interpreted"

@@ -129,13 +129,13 @@ OTHER = "Other settings"
 def _section(name: str) -> str:
     """Return the section of the help in which a setting is listed."""
     for title, patterns in SECTIONS.items():
-        if any(_has_form(name, pattern) for pattern in patterns):
+        if any(_is_match(name, pattern) for pattern in patterns):
             return title
     return OTHER
 
 
-def _has_form(name: str, pattern: str) -> bool:
-    """Whether a name has the form of a pattern with one `*` at most. (fnmatch would compile each.)"""
+def _is_match(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern with at most one `*`. (fnmatch would compile each pattern.)"""
     begin, star, end = pattern.partition("*")
     if not star:
         return name == pattern

@@ -1,8 +1,8 @@
-"""The lines of a batch: how they are cut out of what arrives, read and answered, compared with plain ways to do it."""
+"""How the lines of a batch are split, decoded and answered, compared with simpler and slower ways."""
 
 from __future__ import annotations
 
-# These use private functions: each is a quick way that must equal a slower one, which the command cannot choose.
+# The tests use private functions: each has a fast path that must equal a slower one, which no option chooses.
 import json
 
 import pytest
@@ -30,8 +30,8 @@ QUESTIONS = st.fixed_dictionaries(
 ) | st.dictionaries(st.sampled_from(FIELDS), VALUES)
 
 
-def read_slowly(line):
-    """Return the question that the slow way reads; None for one that it refuses."""
+def decode_slowly(line):
+    """Return the question as the slow path decodes it; None for one that it refuses."""
     try:
         return batch._question(batch._parse_json(line))
     except (ValueError, RecursionError, RobotsGuardError):
@@ -45,34 +45,34 @@ def encoded(question, *, ascii_only):
 
 @given(QUESTIONS, st.booleans(), st.sampled_from(["", "\n", " \r\n"]))
 @example({"id": 1.0, "url": "http://a.test/"}, True, "")
-def test_a_question_read_quickly_is_the_one_read_slowly(question, ascii_only, end):
+def test_a_question_decode_fast_is_the_one_decode_slowly(question, ascii_only, end):
     line = encoded(question, ascii_only=ascii_only) + end.encode()
-    quickly = batch._read_quickly(line)
+    fast = batch._decode_fast(line)
 
-    if quickly is not None:
-        slowly = read_slowly(line)
-        assert quickly == slowly
-        assert type(quickly.id) is type(slowly.id)
+    if fast is not None:
+        slow = decode_slowly(line)
+        assert fast == slow
+        assert type(fast.id) is type(slow.id)
 
 
 @given(QUESTIONS, st.booleans(), st.data())
-def test_a_damaged_line_is_not_read_otherwise(question, ascii_only, data):
+def test_both_decoders_read_a_damaged_line_alike(question, ascii_only, data):
     line = bytearray(encoded(question, ascii_only=ascii_only))
     place = data.draw(st.integers(0, len(line) - 1))
     line[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
-    quickly = batch._read_quickly(bytes(line))
+    fast = batch._decode_fast(bytes(line))
 
-    if quickly is not None:
-        slowly = read_slowly(bytes(line))
-        assert quickly == slowly
-        assert type(quickly.id) is type(slowly.id)
+    if fast is not None:
+        slow = decode_slowly(bytes(line))
+        assert fast == slow
+        assert type(fast.id) is type(slow.id)
 
 
 @pytest.mark.parametrize("name", ["7", 7, None, 2**62])
-def test_a_usual_question_is_read_quickly(name):
+def test_a_usual_question_is_decode_fast(name):
     line = json.dumps({"id": name, "robots_txt": "", "url": "https://a.test/", "user_agent": "b"})
 
-    assert batch._read_quickly(line.encode()) == read_slowly(line.encode())
+    assert batch._decode_fast(line.encode()) == decode_slowly(line.encode())
 
 
 RULES = st.none() | st.builds(RuleRef, st.integers(1), TEXTS, TEXTS)
@@ -86,7 +86,7 @@ def test_an_answer_is_what_json_writes(name, action, reason, rule, delay):
     verdict = Verdict(action=action, reason=reason, rule=rule, delay=delay)
     terms = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 
-    assert batch._answer(name, verdict, terms) == json.dumps(
+    assert batch._encode_answer(name, verdict, terms) == json.dumps(
         {
             "id": name,
             "action": action,

@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_of(decision: Decision) -> Answer:
-    """Return the answer that a decision is."""
+    """Return a decision as an answer."""
     question = decision.question
     return Answer(
         url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision

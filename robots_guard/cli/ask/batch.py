@@ -3,11 +3,12 @@
     {"robots_txt": "User-agent: *\\nDisallow: /x", "user_agent": "mybot/1.0", "url": "https://a.test/x", "id": 7}
     {"id": 7, "action": "drop", "reason": "disallowed", "rule": {"line": 2, "text": "Disallow: /x", "group": "*"}, ...}
 
-Invariant: only a window of the file is in memory, however long the file is, and an invalid line gets an error as its
-answer, in its place. Lines that have arrived together are answered together, and no answer waits for a later line, so
-that another program can use this command interactively. Without `robots_txt` the policy comes from the store or the
-network. Nothing is recorded in the audit log, because no request is let through. A line with the key `input` is a page
-question (`page_question`).
+Invariant: only a window of the file is in memory, however long the file is, and the answer to an invalid line is an
+error, in its place. The answers to lines that have arrived together are written together, and no answer waits for a
+later line, so that another program can use this command interactively.
+
+Without `robots_txt` the policy comes from the store or the network. Nothing is recorded in the audit log, because no
+request is let through. A line with the key `input` is a page question (`page_question`).
 """
 
 from __future__ import annotations
@@ -94,16 +95,16 @@ def _reopen(source: BinaryIO) -> BinaryIO:
 
 
 class Asker(NamedTuple):
-    """A crawler, and how its questions are judged."""
+    """A crawler, and what judges its questions."""
 
     judge: Judge
     terms: Terms
     agent: str
 
 
-#: Answers in the order of the questions: those that are ready, one that is awaited, or None at the end.
+#: What is written, in the order of the questions: lines that are ready, a line that is awaited, or None at the end.
 Window = asyncio.Queue[str | asyncio.Future[str] | None]
-#: Lines that have arrived, and at the end the error that stopped the reading, or None.
+#: What has been read: lines, and at the end the error that stopped the reading, or None.
 Chunks = asyncio.Queue[list[bytes] | OSError | None]
 
 
@@ -146,7 +147,7 @@ class _Batch:
         await window.put(None)
 
     async def _answer_chunk(self, lines: list[bytes], window: Window) -> None:
-        """Queue the answers to the lines, in their order; those that are ready go together."""
+        """Queue the answers in the order of the lines; join those that are ready."""
         ready: list[str] = []
         for line in lines:
             answer = self._answer(line)
@@ -166,10 +167,10 @@ class _Batch:
             write_line(text, flush=window.empty())
 
     def _answer(self, line: bytes) -> str | Awaitable[str]:
-        """Return the answer to one line, or an error for a line that is not a valid question. A question without a
-        robots.txt has its answer later, from the store or the network."""
+        """Return the answer to one line: an error if the line is not a valid question. Without a robots.txt, the answer
+        must be awaited, because it needs the store or the network."""
         values: Any = None
-        ask = _read_quickly(line)
+        ask = _decode_fast(line)
         try:
             if ask is None:
                 values = _parse_json(line)
@@ -179,22 +180,22 @@ class _Batch:
             asker = self._asker(ask)
             read = _origin_and_target(ask)
             if isinstance(read, Verdict):
-                return _answer(ask.id, read, asker.terms)
+                return _encode_answer(ask.id, read, asker.terms)
             question = Question(origin=read[0], target=read[1], agent=asker.agent)
             if ask.robots_txt is None:
                 return self._answer_by_guard(ask.id, question, asker)
             now = CLOCKS.now()
             policy = self._policy(question.origin, ask.robots_txt, now)
             verdict = asker.judge.judge_offline(policy, question, now, at_any_time=True)
-            return _answer(ask.id, verdict, asker.terms)
+            return _encode_answer(ask.id, verdict, asker.terms)
         except (ValueError, RecursionError, RobotsGuardError) as error:
             return self._error(_id_of(values) if ask is None else ask.id, error)
 
     async def _answer_by_guard(self, name: Any, question: Question, asker: Asker) -> str:
         try:
-            policy = await self._policies().policy(question.origin)
+            policy = await self._opened_guard().policy(question.origin)
             verdict = asker.judge.judge_offline(policy, question, CLOCKS.now())
-            return _answer(name, verdict, asker.terms)
+            return _encode_answer(name, verdict, asker.terms)
         except (ValueError, RecursionError, RobotsGuardError) as error:
             return self._error(name, error)
 
@@ -220,7 +221,7 @@ class _Batch:
         )
 
     def _asker(self, ask: BatchQuestion) -> Asker:
-        """Return the crawler of a question, and how it is judged. Raises InvalidQuestion."""
+        """Return the crawler of a question, with what judges it. Raises InvalidQuestion."""
         key = (ask.dialect, ask.matching, ask.user_agent)
         found = self._askers.get(key)
         if found is None:
@@ -238,7 +239,8 @@ class _Batch:
     def _policy(self, origin: Origin, robots_txt: str, now: float) -> Policy:
         """Return the policy of an origin with this robots.txt. Raises InvalidQuestion.
 
-        A verdict of a batch does not depend on when the document was fetched, so one that was read before will do.
+        A verdict of a batch does not depend on when the document was fetched, so the policy of an earlier line with the
+        same text can be used again.
         """
         if len(robots_txt) > CACHED_TEXT:
             return policy_of_text(origin, _body(robots_txt), now)
@@ -251,8 +253,9 @@ class _Batch:
             self._cached[key] = policy
         return policy
 
-    def _policies(self) -> Guard:
-        """Return the guard. The first line that needs it opens it: a batch of texts uses no store."""
+    def _opened_guard(self) -> Guard:
+        """Return the guard. It is opened for the first line that needs it: a batch whose lines all contain a robots.txt
+        uses no store."""
         if self._guard is None:
             self._guard = self._guards.enter_context(guard_of(self._settings))
         return self._guard
@@ -277,9 +280,9 @@ def _feed(
 def _chunks(source: BinaryIO) -> Iterator[list[bytes]]:
     """Yield the lines that have arrived together, without those that are blank; of an overlong line, only the
     beginning."""
-    begun: list[bytes] = []  # of a line whose end has not arrived
+    begun: list[bytes] = []  # the parts of a line whose end has not arrived
     size = 0
-    while data := source.read1(CHUNK):  # type: ignore[attr-defined]  # of any binary file that is read
+    while data := source.read1(CHUNK):  # type: ignore[attr-defined]  # every buffered file has it
         whole, newline, rest = data.rpartition(b"\n")
         if newline:
             yield _lines(b"".join((*begun, whole, newline)))
@@ -299,30 +302,32 @@ def _lines(text: bytes) -> list[bytes]:
     return lines
 
 
-_QUICK = msgspec.json.Decoder(BatchQuestion)
-_LARGEST_QUICK = 2**63  # of an integer
+_FAST_DECODER = msgspec.json.Decoder(BatchQuestion)
+_FAST_INTEGERS = 2**63  # msgspec decodes the integers below this exactly
 
 
-def _read_quickly(line: bytes) -> BatchQuestion | None:
-    """Return the question of a line, or None for a line that `_parse_json` and `_question` must read.
+def _decode_fast(line: bytes) -> BatchQuestion | None:
+    """Return the question of a line, or None for a line that `_parse_json` and `_question` must read, which takes
+    longer.
 
-    Invariant: what this returns, they return. msgspec refuses lone surrogates, numbers that are too large, other
-    encodings and unknown fields, and an `id` that is neither text nor a usual number is left to them.
+    Invariant: if this returns a question, these two return the same. msgspec refuses lone surrogates, numbers that are
+    too large, other encodings and unknown fields; an `id` that is neither text nor an integer of 64 bits is left to
+    these two.
     """
     if len(line) >= LONGEST_LINE:
         return None
     try:
-        ask = _QUICK.decode(line)
+        ask = _FAST_DECODER.decode(line)
     except (ValueError, RecursionError):
         return None
     kind = type(ask.id)
-    if ask.id is None or kind is str or (kind is int and abs(ask.id) < _LARGEST_QUICK):
+    if ask.id is None or kind is str or (kind is int and abs(ask.id) < _FAST_INTEGERS):
         return ask
     return None
 
 
 def _parse_json(line: bytes) -> Any:
-    """Parse a line. Raises RecursionError, and ValueError with our own text where the decoder's is no help."""
+    """Parse a line. Raises RecursionError, and ValueError with a text of ours where the decoder's would not help."""
     if len(line.removesuffix(b"\n")) >= LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
     return json.loads(
@@ -400,8 +405,8 @@ def product_token(user_agent: str, terms: Terms) -> str:
     return name
 
 
-def _answer(name: Any, verdict: Verdict, terms: Terms) -> str:
-    """Return an answer as json.dumps would write it, which takes several times as long."""
+def _encode_answer(name: Any, verdict: Verdict, terms: Terms) -> str:
+    """Return an answer in JSON, as json.dumps writes it. That would take several times as long."""
     rule, delay = verdict.rule, verdict.delay
     shown_rule = source = seconds = "null"
     if rule is not None:

@@ -1,7 +1,7 @@
-"""Answers of the guard, which has the store, the network and the audit log, as in an integration.
+"""Answers of the guard, which uses the store, the network and the audit log, as in an integration.
 
-A command imports this module when it needs a guard: an answer from a file waits neither for an HTTP client nor for an
-event loop.
+A command imports this module only when it needs a guard, because the HTTP client and asyncio take long to import: an
+answer from a file needs neither.
 """
 
 from __future__ import annotations

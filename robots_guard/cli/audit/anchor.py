@@ -77,9 +77,9 @@ def _is_usable(found: WriterFinding) -> bool:
 
 def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
     """Get a timestamp of the heads, and keep it in the directory. Raises SettingsError."""
-    request = timestamp_request(heads)
-    from robots_guard.cli.audit.authority import response_of
+    from robots_guard.cli.audit.authority import response_of  # it imports an HTTP client
 
+    request = timestamp_request(heads)
     with progress("asking the authority"):
         response = response_of(tsa, request.body)
     try:
