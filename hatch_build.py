@@ -1,4 +1,4 @@
-"""A build hook: the man pages and completion scripts of a wheel and, if asked for, its compiled core."""
+"""A build hook that adds the man pages, the completion scripts and, on request, the compiled core."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-#: This environment variable, set to 1, asks for a wheel whose core is compiled by mypyc. Such a
-#: wheel is for the version of CPython and the platform that built it.
+#: If this environment variable is 1, the core in the wheel is compiled by mypyc. Such a wheel is for
+#: the version of CPython and the platform that built it.
 COMPILED = "ROBOTS_GUARD_COMPILED"
 #: The modules that are compiled: reading robots.txt files and URLs, and matching them.
 CORE = ("robots_guard/origin.py", "robots_guard/rep/[a-z]*.py")
@@ -32,13 +32,14 @@ setup(name="robots_guard", ext_modules=modules, script_args=["build_ext", "--inp
 
 
 class WheelFiles(BuildHookInterface):
-    """Writes what a wheel has beside the sources into a temporary directory, from which the builder
-    copies it."""
+    """Writes what a wheel contains besides the sources into a temporary directory, from which the
+    builder copies it."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """The compiler, if it is needed: the version of mypy that checks the types."""
+        """Return what is needed to compile, if that is requested: the version of mypy that checks
+        the types, and setuptools."""
         if not _is_compiled():
             return []
         text = Path(self.root, "pyproject.toml").read_text(encoding="utf-8")
@@ -66,7 +67,7 @@ class WheelFiles(BuildHookInterface):
         shutil.rmtree(self._directory)
 
     def _reference(self) -> dict[str, str]:
-        """The man pages and completion scripts by their place in the wheel."""
+        """Return the man pages and completion scripts by their place in the wheel."""
         sys.path.insert(0, self.root)
         try:
             from robots_guard.cli.main import NAME, commands
@@ -78,12 +79,12 @@ class WheelFiles(BuildHookInterface):
             sys.path.remove(self.root)
 
     def _compile(self, directory: Path) -> dict[str, str]:
-        """Compile the core in a copy of the package, so that the tree itself is never mixed with
-        compiled modules; return the place of each file in the wheel."""
+        """Compile the core in a copy of the package, so that no compiled module is left in the tree.
+        Return the place of each compiled module in the wheel."""
         root = Path(self.root)
         package = directory / "robots_guard"
         shutil.copytree(root / "robots_guard", package, ignore=shutil.ignore_patterns("*.so"))
-        # Its names would make mypy read the whole package, with all extras.
+        # Because of what it imports, mypy would read the whole package, with all extras.
         (package / "__init__.py").write_text("", encoding="utf-8")
         modules = sorted(str(path.relative_to(root)) for each in CORE for path in root.glob(each))
         subprocess.run(

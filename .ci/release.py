@@ -3,8 +3,8 @@
 1. The sdist and the wheel are built twice, in different directories, with different umasks and file
    times. They must be equal byte for byte. The time in them is SOURCE_DATE_EPOCH, or the time of the
    last commit.
-2. For each CPython of the classifiers that this machine has, a wheel with the compiled core is
-   built from the sdist, also twice, and made a manylinux wheel.
+2. For each CPython in the classifiers that this machine has, a wheel with the compiled core is
+   built from the sdist, also twice, and auditwheel makes it a manylinux wheel.
 3. `twine check --strict` reads what the package index will show.
 4. The wheel is installed with all extras, and what was installed is written as a CycloneDX SBOM
    beside it.
@@ -88,8 +88,8 @@ def _build(source: Path, output: Path, epoch: str, umask: int) -> list[Path]:
 
 
 def build_compiled(sdist: Path, scratch: Path, output: Path) -> list[Path]:
-    """Build a wheel with the compiled core into `output` for each interpreter that is here. Exits
-    if a second build differs."""
+    """Build a wheel with the compiled core for each supported interpreter on this machine, and copy
+    it to `output`. Exits if a second build differs. Returns the copies."""
     built = []
     for name in _pythons():
         python = shutil.which(name)
@@ -105,7 +105,8 @@ def build_compiled(sdist: Path, scratch: Path, output: Path) -> list[Path]:
 
 
 def _compiled_wheel(python: str, sdist: Path, place: Path) -> Path:
-    """Build one from the sdist, and let auditwheel find the oldest glibc on which it runs."""
+    """Build a wheel with the compiled core from the sdist. Returns the copy that auditwheel has
+    named after the oldest glibc on which it runs."""
     place.mkdir(parents=True)
     versions = place / "versions.txt"
     versions.write_text("\n".join(_project()["dependency-groups"]["release"]), encoding="utf-8")
@@ -128,7 +129,7 @@ def _compiled_wheel(python: str, sdist: Path, place: Path) -> Path:
 
 
 def _pythons() -> list[str]:
-    """The interpreters of the classifiers: python3.11 and so on."""
+    """Return the interpreters in the classifiers: python3.11 and so on."""
     classifiers = _project()["project"]["classifiers"]
     found = (
         re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each) for each in classifiers
