@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 import msgspec
 from scrapy import Request, signals
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
@@ -456,11 +457,18 @@ class ScrapyFetcher:
         if not isinstance(download, Download) or download not in self._downloads:
             return
         download.has_started_response = True
-        if isinstance(body_length, int) and body_length <= download.cap:
+        if self._is_bounded(download, body_length):
             return
         if not self._unbounded:
             self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
         self._unbounded.add(download)
+
+    def _is_bounded(self, download: Download, body_length: Any) -> bool:
+        """Whether a body cannot exceed the cap. Twisted delimits it by the length that is given
+        here; of other libraries that is the value of a field, which chunks may exceed."""
+        if not isinstance(body_length, int) or body_length > download.cap:
+            return False
+        return isinstance(self._handler(download), HTTP11DownloadHandler)
 
     def _on_bytes(self, data: bytes, request: Request) -> None:
         download = request.meta.get(DOWNLOAD)

@@ -211,6 +211,20 @@ def test_a_response_of_an_opaque_handler_is_not_trusted(net):
     assert site.targets == []
 
 
+@pytest.mark.skipif(HTTPX not in OPAQUE, reason="this Scrapy has no handler for httpx")
+def test_a_content_length_that_does_not_delimit_the_body_lifts_no_limit(net):
+    """Chunks delimit the body, whatever the length says (RFC 9112 section 6.3)."""
+    chunk = b"10000\r\n" + b"Disallow: /aaaa\n" * 4096 + b"\r\n"
+    head = CHUNKED + b"Content-Length: 28\r\n\r\n"
+    site = net.origin(Reply(raw=head + chunk * 100 + b"0\r\n\r\n"))
+
+    done = crawl([f"{site.url}/open"], by("integrations.scrapy.derived_handler.DerivedHandler"))
+
+    assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
+    assert done.stats["downloader/response_bytes"] < 1_000_000
+    assert site.targets == []
+
+
 @pytest.mark.skipif(
     SCRAPY < (2, 15), reason="the HTTP/2 handler of Scrapy 2.14 fails with today's Twisted"
 )
