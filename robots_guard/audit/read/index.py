@@ -7,7 +7,8 @@ Invariant: the index is a cache, and says what the files say. The digest is that
 inodes and times of the files: the copy of files of which one was changed, replaced or removed is
 not found. Only files that no writer has open are copied. Without the index, or where none can be
 written, the files themselves are read. Only its owner can read it: the files may be readable to
-fewer than the directory. Nothing that verifies the log reads it.
+fewer than the directory. So only the owner's own files are copied: retention runs as their owner,
+and removes the copies with them. Nothing that verifies the log reads it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class _Identity(NamedTuple):
     """What changes if a file is written to or replaced."""
 
     name: str
+    owner: int
     size: int
     inode: int
     modified: int  # nanoseconds
@@ -131,7 +133,9 @@ def _copy_of(folder: Path, day: str, files: list[Segment]) -> Path | None:
     none."""
     try:
         identities = [_identity(segment.path) for segment in files]
-        if sum(map(_weight, files, identities)) < WORTHWHILE or not _is_usable(folder):
+        if sum(map(_weight, files, identities)) < WORTHWHILE or not _are_own(identities):
+            return None
+        if not _is_usable(folder):
             return None
         copy = folder / f"{day}.{_digest(identities)}{PARQUET}"
         if why_not_plain(copy) is None:
@@ -147,7 +151,13 @@ def _copy_of(folder: Path, day: str, files: list[Segment]) -> Path | None:
 
 def _identity(path: Path) -> _Identity:
     state = path.lstat()
-    return _Identity(path.name, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+    times = state.st_mtime_ns, state.st_ctime_ns
+    return _Identity(path.name, state.st_uid, state.st_size, state.st_ino, *times)
+
+
+def _are_own(identities: list[_Identity]) -> bool:
+    """Whether files belong to this user."""
+    return all(identity.owner == os.geteuid() for identity in identities)
 
 
 def _weight(segment: Segment, identity: _Identity) -> int:

@@ -409,8 +409,8 @@ def _try_remove(path: Path, announce: Announce) -> bool:
 
 
 def _remove_index(folder: Path, day: str) -> None:
-    """Remove the copies of a day's records, which are not to be kept longer than the records. The
-    next reader removes those of another user."""
+    """Remove the copies of a day's records, which are not to be kept longer than the records. They
+    belong to the same user (read/index.py)."""
     with suppress(OSError):
         for copy in index_of_day(folder, day):
             copy.unlink(missing_ok=True)

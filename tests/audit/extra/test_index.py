@@ -184,6 +184,15 @@ def test_a_folder_that_others_can_write_to_is_not_used(directory, tmp_path, plan
     assert planted != "open" or copies(directory) == []
 
 
+def test_files_of_another_user_are_not_copied(directory, monkeypatch):
+    """Retention, which runs as that user, could not remove the copies."""
+    identity = index._identity
+    monkeypatch.setattr(index, "_identity", lambda path: identity(path)._replace(owner=2**30))
+
+    assert rows(directory) == rows(directory, Search)
+    assert copies(directory) == []
+
+
 def test_a_log_that_cannot_be_written_to_is_read_without_index(directory, monkeypatch):
     def refuse(self, *_, **__):
         raise PermissionError(13, "Permission denied")
