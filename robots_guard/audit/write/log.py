@@ -141,8 +141,17 @@ class FileAuditLog:
             self._write(decision, weight)
             if self._counters:
                 self._write_ended_runs(decision.at)
-        elif self._passes is not None and decision.response is None:
-            self._count_pass(decision, self._passes)
+            return
+        passes = self._passes
+        if passes is None or decision.response is not None:
+            return
+        # This is on the path of every request.
+        key = pass_key(decision)
+        if not passes.count(key, decision.at):
+            passes.begin(key, decision.at, pass_fields(decision), count=1)
+            self._alarm.set(WINDOW)
+        if passes.ended:
+            self._write_ended_runs()
 
     def note(self, event: Event, *, is_tried_again: bool = False) -> None:
         """Record an event. Raises AuditLogError if it could not be written; it then counts as lost,
@@ -215,15 +224,6 @@ class FileAuditLog:
             repeats.begin(key, decision.at, decision)
             self._alarm.set(min(self._log_options.aggregate, WINDOW))
 
-    def _count_pass(self, decision: Decision, passes: RunCounter[PassFields]) -> None:
-        """Count a PASS. This is on the path of every request."""
-        key = pass_key(decision)
-        if not passes.count(key, decision.at):
-            passes.begin(key, decision.at, pass_fields(decision), count=1)
-            self._alarm.set(WINDOW)
-        if passes.has_ended:
-            self._write_ended_runs()
-
     def _write_ended_runs(self, at: float | None = None) -> None:
         """Write the runs that have ended, by the time `at` if one is given. If one cannot be
         written, it and the remaining ones are retried later, so that they neither delay decisions
@@ -231,7 +231,7 @@ class FileAuditLog:
         for runs, record in self._counters:
             if at is not None:
                 runs.end(at)
-            if runs.has_ended:
+            if runs.ended:
                 self._write_ended(runs, record)
 
     def _write_ended(self, runs: RunCounter[Any], record: RunRecord) -> None:

@@ -20,8 +20,10 @@ PassFields = dict[str, Any]
 
 def pass_key(decision: Decision) -> tuple[Any, ...]:
     """The values that PASSes counted together have in common, besides the component."""
-    question = decision.question
-    return (question.origin, question.agent, decision.verdict.reason, _sha256(decision))
+    question, policy = decision.question, decision.policy
+    document = policy.document if policy is not None else None
+    sha256 = document.sha256 if document is not None else None
+    return question.origin, question.agent, decision.verdict.reason, sha256
 
 
 def pass_fields(decision: Decision) -> PassFields:

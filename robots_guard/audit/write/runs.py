@@ -41,29 +41,24 @@ class Run(Generic[T]):
 class RunCounter(Generic[T]):
     """Counts decisions that have the same key, within `window` seconds of the first.
 
-    It may be called from any thread. `lost` is the number of runs that were given up, because too
-    many could not be written.
+    It may be called from any thread. `ended` are the runs to be written, by key; `lost` is the
+    number of those that were given up, because too many could not be written.
     """
 
     def __init__(self, window: float) -> None:
         self.lost = 0
         self._window = window
         self._runs: dict[Hashable, Run[T]] = {}  # oldest first
-        self._ended: dict[Hashable, Run[T]] = {}  # to be written
+        self.ended: dict[Hashable, Run[T]] = {}
         self._next_attempt = -math.inf  # to write one, after a failure
         self._lock = threading.Lock()
         # Decisions between these times end no run.
         self._after, self._before = -math.inf, math.inf
 
     @property
-    def has_ended(self) -> bool:
-        """Whether a run is to be written."""
-        return bool(self._ended)
-
-    @property
     def is_empty(self) -> bool:
         """Whether nothing is counted or to be written."""
-        return not (self._runs or self._ended)
+        return not (self._runs or self.ended)
 
     def count(self, key: Hashable, at: float, weight: int = 1) -> bool:
         """Count `weight` decisions in their run. False if no run of this key has begun."""
@@ -103,11 +98,11 @@ class RunCounter(Generic[T]):
         The caller gives it back with `postpone` if it cannot write it. `now` is a time of the
         monotonic clock.
         """
-        if not self._ended or now < self._next_attempt:
+        if not self.ended or now < self._next_attempt:
             return None
         with self._lock:
-            if self._ended:
-                return self._ended.pop(next(iter(self._ended)))
+            if self.ended:
+                return self.ended.pop(next(iter(self.ended)))
             return None
 
     def postpone(self, run: Run[T], until: float) -> None:
@@ -133,10 +128,10 @@ class RunCounter(Generic[T]):
         """Have a run written. While none can be, those of one key become one."""
         if not run.count:
             return
-        waiting = self._ended.get(run.key)
+        waiting = self.ended.get(run.key)
         if waiting is not None:
             waiting.merge(run)
-        elif len(self._ended) < MAX_RUNS:
-            self._ended[run.key] = run
+        elif len(self.ended) < MAX_RUNS:
+            self.ended[run.key] = run
         else:
             self.lost += 1
