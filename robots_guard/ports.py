@@ -200,7 +200,7 @@ class LocalTurns(TurnStore, Protocol):
         """Return what `reserve` would return, without taking the turn."""
         ...
 
-    def is_paused(self, origin: Origin, now: float) -> bool:
+    def is_paused(self, origin: Origin, now: Callable[[], float]) -> bool:
         """Whether a pause set by `note_pause` is not over."""
         ...
 

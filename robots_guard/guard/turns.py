@@ -429,7 +429,7 @@ class Turns:
     def is_paused(self, origin: Origin) -> bool:
         """Whether the origin has asked for a pause that is not over, as far as this process
         knows."""
-        return self._local.is_paused(origin, self._clocks.now())
+        return self._local.is_paused(origin, self._clocks.now)
 
     async def _call_update(
         self, function: Callable[..., object], *args: object, within: float = math.inf

@@ -26,6 +26,7 @@ class MemoryTurns:
         self._last: LRUCache[Origin, float] = LRUCache(origins)
         self._not_before: LRUCache[Origin, float] = LRUCache(origins)
         self._lines: LRUCache[Origin, Places] = LRUCache(origins)
+        self._has_pauses = False
         self.reset_after_fork()
         _all.add(self)
 
@@ -71,13 +72,14 @@ class MemoryTurns:
         """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         with self._lock:
             self._not_before[origin] = now + max(seconds, self._pause(origin, now))
+            self._has_pauses = True
 
-    def is_paused(self, origin: Origin, now: float) -> bool:
-        """Whether the origin is paused now. Cheap when no origin is."""
-        if not self._not_before:
+    def is_paused(self, origin: Origin, now: Callable[[], float]) -> bool:
+        """Whether the origin is paused now. Cheap until an origin asks for a pause."""
+        if not self._has_pauses:
             return False
         with self._lock:
-            return self._pause(origin, now) > 0
+            return self._pause(origin, now()) > 0
 
     def _pause(self, origin: Origin, now: float) -> float:
         """Return how long the origin is still held off, in seconds."""
