@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from functools import cache
 
 import msgspec
 
@@ -63,10 +62,8 @@ def recordable(question: Question) -> Question:
     return question
 
 
-@cache
-def _count_key(action: Action, reason: Reason) -> str:
-    """The key of `Counters.counts` for verdicts. Cached, because formatting enums is slow."""
-    return f"{action}/{reason}"
+#: The keys of `Counters.counts` for verdicts, by action and reason: formatting enums is slow.
+_COUNT_KEYS = {action: {reason: f"{action}/{reason}" for reason in Reason} for action in Action}
 
 
 class Recorder:
@@ -150,7 +147,7 @@ class Recorder:
         counts = self._counters.counts
         counts["signals/read"] += 1
         if verdict.action is not Action.PASS or verdict.would is not None:
-            counts[_count_key(verdict.action, verdict.reason)] += 1
+            counts[_COUNT_KEYS[verdict.action][verdict.reason]] += 1
         if verdict.uses is not None:
             for use, signal in verdict.uses.denials:
                 counts[f"signals/{use}/{signal}"] += 1
@@ -173,9 +170,10 @@ class Recorder:
         """Record the decision, count it and return it."""
         decision = self._record(decision)
         verdict = decision.verdict
-        self._counters.counts[_count_key(verdict.action, verdict.reason)] += 1
+        counts = self._counters.counts
+        counts[_COUNT_KEYS[verdict.action][verdict.reason]] += 1
         if decision.question.sent and decision.has_escaped:
-            self._counters.counts["escaped"] += 1
+            counts["escaped"] += 1
         self._announce(decision)
         return decision
 
