@@ -27,13 +27,16 @@ class DeferralMemory:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._first: TTLCache[bytes, Deferral] = TTLCache(MAX_REMEMBERED, REMEMBERED_FOR, clock)
+        # Every request comes to `link`, and the length of a TTLCache is not free.
+        self._is_empty = True
 
     def link(self, question: Question) -> Question:
         """Return the question, with the earlier deferral if there was one."""
-        if not self._first:  # as in most crawls
+        if self._is_empty:  # as in most crawls
             return question
         deferral = self._first.get(_key(question))
         if deferral is None:
+            self._is_empty = not self._first
             return question
         return msgspec.structs.replace(question, deferral=deferral)
 
@@ -42,6 +45,7 @@ class DeferralMemory:
         verdict, question = decision.verdict, decision.question
         if verdict.action is Action.DEFER and question.deferral is None:
             self._first[_key(question)] = Deferral(decision.id, decision.at)
+            self._is_empty = False
         elif question.deferral is not None and decision.is_due:
             self._first.pop(_key(question), None)
 
