@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.guards import make_guard
 
+from robots_guard.audit.write.log import FileAuditLog, LogOptions
+from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.access import Failure
 from robots_guard.core.check import Judging, compiled
 from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
@@ -282,6 +284,51 @@ def test_later_questions_are_answered_by_a_shortcut(history):
 
     assert history.shortcuts == 2
     assert history.guard.counts == {"pass/allowed": 4, "drop/disallowed": 2}
+
+
+@pytest.mark.parametrize("recording", [LogOptions(summary=True), LogOptions(passes=1)])
+def test_the_audit_log_of_shortcuts_is_that_of_whole_checks(tmp_path, monkeypatch, recording):
+    """Each octet, whether PASSes are counted or recorded."""
+    by_shortcuts = _log_of_a_crawl(tmp_path / "shortcuts", recording)
+    monkeypatch.setattr(Shortcut, "decide", lambda *_: None)
+    by_checks = _log_of_a_crawl(tmp_path / "checks", recording)
+
+    assert by_shortcuts == by_checks
+    # Counted by origin, agent, digest and minute; the second minute of one origin has two digests.
+    assert by_shortcuts.count(b'"action":"pass"') == (18 if recording.summary else 160)
+    assert by_shortcuts.count(b'"action":"drop"') == 80
+
+
+def _log_of_a_crawl(directory, recording):
+    """The file of a crawl of two origins, as two agents, for four minutes. The robots.txt of one
+    origin is replaced in the second minute."""
+    memory, now = MemoryStore(), NOW
+    clocks = Clocks(now=lambda: now, monotonic=lambda: 7.0)
+    written_as = WriterOptions(component="test")
+    log = FileAuditLog(directory, clocks, recording, written_as, tokens=lambda size: "ab" * size)
+    guard = make_guard(
+        ScriptedFetcher({}),
+        memory=memory,
+        audit_log=log,
+        clocks=clocks,
+        tokens=lambda size: "cd" * size,
+    )
+    for origin in ORIGINS:
+        memory.put(policy(origin, now, SOON), now)
+    for number in range(240):
+        now = NOW + number
+        if number == 90:
+            changed = {**SOON, "body": SOON["body"] + b"# changed"}
+            memory.put(policy(ORIGINS[0], now, changed), now)
+        question = Question(
+            origin=ORIGINS[number % 2],
+            target=("/", "/private/1", "/public/1")[number % 3],
+            agent=AGENTS[number // 8 % 2],
+        )
+        assert guard.peek(question) is not None
+    guard.close()
+    (file,) = directory.glob("*.jsonl")
+    return file.read_bytes()
 
 
 @pytest.mark.parametrize(
