@@ -33,8 +33,7 @@ class LoadedSearch(Search):
         lines = [segment for segment in self._segments if segment.form != PARQUET]
         self._copies, self._parsed = indexed(self._directory, lines)
 
-    def _open(self, *, copies: bool = False) -> None:
-        super()._open(copies=copies)
+    def _all_records(self) -> str:
         self._tables = []
         compacted = [segment for segment in self._segments if segment.form == PARQUET]
         newest_first = sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
@@ -52,8 +51,8 @@ class LoadedSearch(Search):
                 f"SELECT * EXCLUDE (filename), {TIME} FROM {_LINES} WHERE NOT ({NOT_READABLE})"
             )
             self._tables.append(f"{_LINES} WHERE {NOT_READABLE}")
-        self._define(f"CREATE OR REPLACE VIEW records AS {' UNION ALL BY NAME '.join(parts)}")
         self._compacted = [segment.path for segment in newest_first]
+        return " UNION ALL BY NAME ".join(parts)
 
     def _has_new_unusable(self, error: Exception) -> bool:
         return remove_damaged(self._copies) or super()._has_new_unusable(error)

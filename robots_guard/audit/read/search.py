@@ -300,12 +300,16 @@ class Search:
         self._segments = [segment for segment in readable if _may_match(segment, self.wanted)]
         self._prepare()
         self._restrict()
-        self._define(f"CREATE VIEW records AS {union(self._segments)}")
+        self._define(f"CREATE VIEW records AS {self._all_records()}")
         self._define(f"CREATE VIEW decisions AS SELECT * FROM records WHERE {DECISIONS}")
         self._define(f"CREATE VIEW signals AS {SIGNALS}")
 
     def _prepare(self) -> None:
         """Choose what is read in place of the files."""
+
+    def _all_records(self) -> str:
+        """SQL for the records of all files."""
+        return union(self._segments)
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
