@@ -46,10 +46,17 @@ COMPRESSION = 10  # about, of compressed lines
 READABLE = "readable"
 
 
+class Copy(NamedTuple):
+    """A copy, and the files whose records it has."""
+
+    path: Path
+    files: list[Segment]
+
+
 class Indexed(NamedTuple):
     """What to read: copies, and the files that have none. Both in the order of the files."""
 
-    copies: list[Path]
+    copies: list[Copy]
     rest: list[Segment]
 
 
@@ -74,10 +81,10 @@ def indexed(directory: Path, files: Sequence[Segment]) -> Indexed:
         if copy is None:
             found.rest.extend(finished)
         else:
-            found.copies.append(copy)
+            found.copies.append(Copy(copy, finished))
         found.rest.extend(others)
     with suppress(OSError):
-        _remove_others(directory / INDEX, found.copies)
+        _remove_others(directory / INDEX, [copy.path for copy in found.copies])
     return found
 
 

@@ -11,9 +11,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robots_guard.audit.read.index import READABLE, indexed, remove_damaged
+from robots_guard.audit.read.index import READABLE, Copy, Indexed, indexed, remove_damaged
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.search import COUNTED, TIME, Search, note_unreadable, union
+from robots_guard.audit.read.search import (
+    COUNTED,
+    TIME,
+    Search,
+    may_match,
+    note_unreadable,
+    union,
+)
 from robots_guard.audit.schema import NOT_READABLE, files_in, records_in
 from robots_guard.audit.segments import PARQUET, Segment
 
@@ -24,35 +31,45 @@ class LoadedSearch(Search):
     """A Search that keeps the parsed lines. Raises SettingsError if there is no such directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._parsed: list[Segment] = []  # files of which there is no copy
-        self._compacted: list[Path] = []
+        self._index = Indexed([], [])
         self._tables: list[str] = []  # of rows of lines, including those that are not records
         super().__init__(directory)
 
     def _prepare(self) -> None:
         lines = [segment for segment in self._segments if segment.form != PARQUET]
-        self._copies, self._parsed = indexed(self._directory, lines)
-
-    def _all_records(self) -> str:
+        self._index = indexed(self._directory, lines)
+        self._copies = [copy.path for copy in self._index.copies]
         self._tables = []
-        compacted = [segment for segment in self._segments if segment.form == PARQUET]
-        newest_first = sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
-        parts = [union(newest_first)]
         if self._copies:
-            table = f"read_parquet({files_in(reversed(self._copies))})"
-            parts.append(
-                f"SELECT * EXCLUDE (filename, {READABLE}), {TIME} FROM {table} WHERE {READABLE}"
-            )
-            self._tables.append(f"{table} WHERE NOT {READABLE}")
-        if self._parsed:
-            files = [segment.path for segment in self._parsed]
-            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {records_in(files)}")
-            parts.append(
-                f"SELECT * EXCLUDE (filename), {TIME} FROM {_LINES} WHERE NOT ({NOT_READABLE})"
-            )
+            self._tables.append(f"{_copied(self._copies)} WHERE NOT {READABLE}")
+        if self._index.rest:
             self._tables.append(f"{_LINES} WHERE {NOT_READABLE}")
-        self._compacted = [segment.path for segment in newest_first]
+
+    def _load(self) -> None:
+        if self._index.rest:
+            table = records_in(segment.path for segment in self._index.rest)
+            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {table}")
+
+    def _records_in_period(self) -> str:
+        compacted = [segment for segment in self._compacted if may_match(segment, self._period)]
+        parts = [union(compacted)]
+        copies = [copy.path for copy in self._index.copies if self._may_match(copy)]
+        if copies:
+            columns = f"* EXCLUDE (filename, {READABLE}), {TIME}"
+            parts.append(f"SELECT {columns} FROM {_copied(copies)} WHERE {READABLE}")
+        if self._index.rest:
+            columns = f"* EXCLUDE (filename), {TIME}"
+            parts.append(f"SELECT {columns} FROM {_LINES} WHERE NOT ({NOT_READABLE})")
         return " UNION ALL BY NAME ".join(parts)
+
+    @property
+    def _compacted(self) -> list[Segment]:
+        """The compacted files, from the newest on."""
+        compacted = [segment for segment in self._segments if segment.form == PARQUET]
+        return sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
+
+    def _may_match(self, copy: Copy) -> bool:
+        return any(may_match(segment, self._period) for segment in copy.files)
 
     def _has_new_unusable(self, error: Exception) -> bool:
         return remove_damaged(self._copies) or super()._has_new_unusable(error)
@@ -60,7 +77,8 @@ class LoadedSearch(Search):
     def is_whole(self) -> bool:
         """Whether the compacted files are still there: retention may have removed one. The same of
         copies of other files."""
-        return all(path.exists() for path in (*self._compacted, *self._copies))
+        compacted = (segment.path for segment in self._compacted)
+        return all(path.exists() for path in (*compacted, *self._copies))
 
     def unreadable(self) -> Unreadable:
         """The files, and parts of files, that could not be read."""
@@ -68,3 +86,8 @@ class LoadedSearch(Search):
             sql = f"SELECT {COUNTED} FROM {table} GROUP BY 1 ORDER BY 1"
             note_unreadable(self.trouble, self.rows(sql))
         return self.trouble
+
+
+def _copied(copies: list[Path]) -> str:
+    """A table of the rows of copies, from the newest on."""
+    return f"read_parquet({files_in(reversed(copies))})"

@@ -13,7 +13,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -81,6 +81,7 @@ class Search:
         self._explain: Callable[[Exception], str] = first_line
         self._segments: list[Segment] = []
         self._copies: list[Path] = []  # read in place of files
+        self._period = Filter(kind=None)  # of the records that the next queries are about
         self._unusable: set[str] = set()  # stems of files that DuckDB cannot read
         self._dropping: list[str] | None = None  # writers that drop queries, once they are known
         try:
@@ -175,6 +176,18 @@ class Search:
         """The rows of a query over all files. Raises SettingsError if DuckDB cannot execute it."""
         self._note_used(self._segments)
         return self._rows(lambda: sql, values)
+
+    @contextmanager
+    def only_since(self, at: str | None) -> Iterator[None]:
+        """Read only files that may have records since then, for queries that need no others: a
+        query opens each file to learn that it has none."""
+        try:
+            self._period = Filter(kind=None, since=at)
+            self._retry(self._define_records)
+            yield
+        finally:
+            self._period = Filter(kind=None)
+            self._retry(self._define_records)
 
     def execute(self, sql: str, values: list[Any]) -> None:
         """Execute a statement without a result."""
@@ -297,23 +310,30 @@ class Search:
         readable = [segment for segment in self._segments if self._is_readable(segment)]
         if any(map(is_gone, self._segments)):
             raise FileNotFoundError
-        self._segments = [segment for segment in readable if _may_match(segment, self.wanted)]
+        self._segments = [segment for segment in readable if may_match(segment, self.wanted)]
         self._prepare()
         self._restrict()
-        self._define(f"CREATE VIEW records AS {self._all_records()}")
+        self._load()
+        self._define_records()
         self._define(f"CREATE VIEW decisions AS SELECT * FROM records WHERE {DECISIONS}")
         self._define(f"CREATE VIEW signals AS {SIGNALS}")
 
     def _prepare(self) -> None:
         """Choose what is read in place of the files."""
 
-    def _all_records(self) -> str:
-        """SQL for the records of all files."""
-        return union(self._segments)
+    def _load(self) -> None:
+        """Load what queries are to read from memory."""
+
+    def _define_records(self) -> None:
+        self._define(f"CREATE OR REPLACE VIEW records AS {self._records_in_period()}")
+
+    def _records_in_period(self) -> str:
+        """SQL for the records of the files that may have some of the period."""
+        return union([each for each in self._segments if may_match(each, self._period)])
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
-        self._segments = [segment for segment in self._segments if _may_match(segment, self.wanted)]
+        self._segments = [segment for segment in self._segments if may_match(segment, self.wanted)]
         apart = {segment.stem for segment in self._segments if segment.form == PARQUET}
         directory, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Unreadable()
         for number, segment in enumerate(self._segments):
@@ -533,10 +553,10 @@ def _place_tests(wanted: Filter, dropping: Sequence[str]) -> Iterator[tuple[str,
         yield "regexp_full_match(origin, ?)", [host_pattern(wanted.host)]
 
 
-def _may_match(segment: Segment, wanted: Filter) -> bool:
+def may_match(segment: Segment, wanted: Filter) -> bool:
     """Whether a file may have records of the time wanted. Its writer may be late, or unable to
-    begin a new file."""
-    if not segment.day or segment.form == PARQUET:  # DuckDB itself skips what cannot match
+    begin a new file; a file was last changed when its last record was written, or later."""
+    if not segment.day:
         return True
     if wanted.until is not None and segment.day > _day(wanted.until, 1):
         return False

@@ -73,10 +73,15 @@ class News(NamedTuple):
     changes_total: int
 
 
+def compared_from(since: str, until: str) -> str:
+    """Return from when on records are compared with those since then. `until` is now."""
+    begins, now = datetime.fromisoformat(since), datetime.fromisoformat(until)
+    return moment((begins - max(BEFORE, now - begins)).timestamp()) or ""
+
+
 def news_of(search: Search, since: str, until: str) -> News:
     """Return what is new since then. `until` is now."""
-    begins, now = datetime.fromisoformat(since), datetime.fromisoformat(until)
-    compared = moment((begins - max(BEFORE, now - begins)).timestamp()) or ""
+    compared = compared_from(since, until)
     refusals = [*search.rows(_REFUSALS, [compared, _SITE, since])]
     changes = [*search.rows(_CHANGES, [compared, since])]
     return News(

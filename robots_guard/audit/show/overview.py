@@ -28,7 +28,7 @@ from robots_guard.audit.show.figures import (
     step_of,
     with_settings,
 )
-from robots_guard.audit.show.news import News, news_of
+from robots_guard.audit.show.news import News, compared_from, news_of
 
 HOUR = 3600  # seconds
 CRAWLERS = 8  # agents and jobs that are shown
@@ -109,6 +109,11 @@ class _PeriodDecisions(Decisions):
 
 def overview(search: Search, since: str | None, until: str) -> Overview:
     """Return the figures of the decisions since then. `until` is now."""
+    with search.only_since(since and compared_from(since, until)):
+        return _overview(search, since, until)
+
+
+def _overview(search: Search, since: str | None, until: str) -> Overview:
     wanted = Filter(since=since)
     if since is None:
         first, last = Decisions(search, wanted).period()
