@@ -90,7 +90,7 @@ def figures(kind, directory, span):
         return overview(search, None if span is None else moment(until - span), moment(until))
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(FILES, st.booleans(), st.sampled_from([1, 2**30]), st.sampled_from(SPANS))
 def test_the_figures_are_those_of_all_files(files, is_compacted, worthwhile, span):
     with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:

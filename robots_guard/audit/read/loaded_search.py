@@ -48,18 +48,17 @@ class LoadedSearch(Search):
     def _load(self) -> None:
         if self._index.rest:
             table = records_in(segment.path for segment in self._index.rest)
-            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {table}")
+            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT *, {TIME} FROM {table}")
 
     def _records_in_period(self) -> str:
         compacted = [segment for segment in self._compacted if may_match(segment, self._period)]
         parts = [union(compacted)]
         copies = [copy.path for copy in self._index.copies if self._may_match(copy)]
         if copies:
-            columns = f"* EXCLUDE (filename, {READABLE}), {TIME}"
+            columns = f"* EXCLUDE (filename, {READABLE})"
             parts.append(f"SELECT {columns} FROM {_copied(copies)} WHERE {READABLE}")
         if self._index.rest:
-            columns = f"* EXCLUDE (filename), {TIME}"
-            parts.append(f"SELECT {columns} FROM {_LINES} WHERE NOT ({NOT_READABLE})")
+            parts.append(f"SELECT * EXCLUDE (filename) FROM {_LINES} WHERE NOT ({NOT_READABLE})")
         return " UNION ALL BY NAME ".join(parts)
 
     @property
