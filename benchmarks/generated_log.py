@@ -1,16 +1,17 @@
-"""Audit logs of any size for benchmarks: two weeks of decisions and fetches by four writers, most of them on few
-origins, as of crawls. The same arguments give the same records.
+"""Audit logs of any size for benchmarks: two weeks, or other days, of decisions and fetches by four writers, most of
+them on few origins, as of crawls. The same arguments give the same records.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.record import Fetch, Record, Start
-from robots_guard.audit.segments import JSONL, stem_of
+from robots_guard.audit.segments import JSONL, day_of, stem_of
 
 BEGINS = datetime(2026, 11, 1, tzinfo=UTC)
 DAYS = 14
@@ -28,26 +29,36 @@ _OUTCOMES = (
 _WEIGHTS = (50, 25, 8, 4, 9, 4)  # of the outcomes
 
 
-def generate(directory: Path, records: int, seed: int = 7) -> None:
+def generate(directory: Path, records: int, seed: int = 7, days: int = DAYS) -> None:
     """Write the lines of `records` decisions, and compact them into Parquet."""
-    write_lines(directory, records, seed)
-    compact(directory, "99999999")
+    write_lines(directory, records, seed, days)
+    for made in compact(directory, "99999999"):
+        _end_with_day(made.path)
 
 
-def write_lines(directory: Path, records: int, seed: int = 7) -> None:
+def write_lines(directory: Path, records: int, seed: int = 7, days: int = DAYS) -> None:
     """Write the lines of `records` decisions, with a file per writer and day."""
     chance = random.Random(seed)
-    step = timedelta(days=DAYS) / records
+    step = timedelta(days=days) / records
     directory.mkdir(parents=True, exist_ok=True)
     numbers = iter(range(records))
-    for day in range(DAYS):
-        first, last = -(-records * day // DAYS), -(-records * (day + 1) // DAYS)
+    for day in range(days):
+        first, last = -(-records * day // days), -(-records * (day + 1) // days)
         lines = [[_start(writer, day, first)] for writer in range(WRITERS)]
         for number in (next(numbers) for _ in range(last - first)):
             lines[number % WRITERS].append(_line(number, day, BEGINS + step * number, chance))
         for writer in range(WRITERS):
             stem = stem_of(f"{BEGINS + timedelta(days=day):%Y%m%d}", f"bench-{writer}", day + 1)
-            (directory / f"{stem}{JSONL}").write_bytes(b"".join(lines[writer]))
+            path = directory / f"{stem}{JSONL}"
+            path.write_bytes(b"".join(lines[writer]))
+            _end_with_day(path)
+
+
+def _end_with_day(path: Path) -> None:
+    """Set the time of a file to the end of its day, when its writer would have closed it."""
+    day = datetime.strptime(day_of(path.name), "%Y%m%d").replace(tzinfo=UTC)
+    end = (day + timedelta(days=1)).timestamp()
+    os.utime(path, (end, end))
 
 
 def leave_lines(directory: Path, count: int) -> None:
