@@ -15,9 +15,8 @@ import re
 from typing import NamedTuple
 
 from robots_guard.errors import SettingsError
-from robots_guard.rep.percent import canonical
+from robots_guard.rep.percent import CHANGED_ESCAPE, canonical
 from robots_guard.rep.readings import (
-    LONE_PERCENT,
     behind_authority,
     has_dot_segment,
     joined,
@@ -94,14 +93,69 @@ def is_plain(target: str) -> bool:
     )
 
 
+def forms_of(target: str) -> list[str]:
+    """The forms of `variants`, the canonical one first, and those that `folded` adds to them.
+
+    The steps that led to a form are not worked out: they are needed only if it is disallowed. For
+    nearly all targets the forms are simple: every parser reads the target alike, and it has one
+    kind of dots or slashes to resolve, if any.
+    """
+    form = target
+    if not _CANONICAL(target):
+        if not _READ_ALIKE(target):
+            return _further_forms(target)
+        form = canonical(target)
+    path, ending = form, ""
+    if "?" in form:
+        at = form.index("?")
+        path, ending = form[:at], form[at:]
+    found = [form]
+    if "%2F" in path or "%5C" in path:
+        path = path.replace("%2F", "/").replace("%5C", "/")
+        if "//" in path or "/." in path:
+            return _further_forms(target)
+        found.append(path + ending)
+    elif "//" in path:
+        if "/." in path:
+            return _further_forms(target)
+        found.append(_merge_slashes(path) + ending)
+    elif "/." in path:
+        bare = undotted(path)
+        found.append(bare + ending)
+        if path.endswith(("/.", "/..")):
+            found.append((bare.rstrip("/") or "/") + ending)
+    if ending == "?":
+        for text in tuple(found):
+            found.append(text[:-1])  # noqa: PERF401  (slower for one text, the usual case)
+    return found
+
+
+def _further_forms(target: str) -> list[str]:
+    """The same for any target."""
+    named = variants(target)
+    found = list(named)
+    for form in named:
+        if "%" in form:
+            found += [text for text, _ in folded(form)]
+    return found
+
+
+# Targets without parameters, fragments and authorities whose escapes are whole, and whose dots are
+# not encoded; and those of them that are in canonical form.
+_ESCAPE_BUT_DOT = "%(?!2[Ee])[0-9A-Fa-f]{2}"
+_READ_ALIKE = re.compile(rf"/(?!/)[!-\"$&-:<-~]*+(?:{_ESCAPE_BUT_DOT}[!-\"$&-:<-~]*+)*").fullmatch
+_CANONICAL_ESCAPE = f"(?!{CHANGED_ESCAPE})%[0-9A-F]{{2}}"
+_CANONICAL = re.compile(
+    rf"/(?!/)[!&-)+-:=?-\[\]_a-z~]*+(?:{_CANONICAL_ESCAPE}[!&-)+-:=?-\[\]_a-z~]*+)*"
+).fullmatch
+
+
 def variants(target: str) -> dict[str, str]:
     """The forms of profile standard, each with the steps that led to it; first the canonical one.
 
     `target` is as on the wire, including "#". Most targets with dot segments or doubled slashes
     have two forms.
     """
-    if _has_one_form(target):
-        return {canonical(target): "percent-encoding"}
     found: dict[str, str] = {}
     for reading, origin in readings(target):
         path, mark, query = canonical(reading).partition("?")
@@ -113,25 +167,6 @@ def variants(target: str) -> dict[str, str]:
             if ending == "?":
                 found.setdefault(resolved, joined(made_by, "empty-query"))
     return found
-
-
-def _has_one_form(target: str) -> bool:
-    """Whether every parser and server makes the same of a target. True of many with escapes, or
-    with a URL in their query."""
-    path = target
-    if "?" in target:
-        path = target[: target.index("?")]
-    return (
-        "//" not in path
-        and "/." not in path
-        and "/%2" not in path
-        and ";" not in path
-        and "#" not in target
-        and target[-1:] != "?"
-        and target[:1] == "/"
-        and target.isascii()
-        and ("%" not in target or LONE_PERCENT.search(target) is None)
-    )
 
 
 def folded(form: str) -> list[Form]:

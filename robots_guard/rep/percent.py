@@ -17,11 +17,13 @@ _ENCODED = r"%[0-9A-Fa-f]{2}"
 # The canonical form changes escapes that are in lower case or encode unreserved octets, and encodes
 # octets that are neither unreserved nor reserved (RFC 3986 section 2), because URLs cannot contain
 # them.
-_CHANGED = r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
-_CHANGED_ESCAPE = re.compile(_CHANGED)
+CHANGED_ESCAPE = (
+    r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
+)
+_CHANGED = re.compile(CHANGED_ESCAPE)
 # In a target "*" and "$" are data and are encoded; in a rule "*" and a trailing "$" are operators.
-_IN_TARGET = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~]")
-_IN_LITERALS = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~\n]")
+_IN_TARGET = re.compile(CHANGED_ESCAPE + r"|[^!#%-)+-;=?-\[\]_a-z~]")
+_IN_LITERALS = re.compile(CHANGED_ESCAPE + r"|[^!#%-)+-;=?-\[\]_a-z~\n]")
 _DATA_DOLLAR = re.compile(r"\$(?=.)")
 _NOT_IN_URL = re.compile(r"[^!-~\n]")
 # The bytes that no way of comparing changes in rules or targets, and the line feed between two
@@ -89,16 +91,16 @@ def canonical(target: str) -> str:
         if to_encode:
             return _IN_TARGET.sub(_rewrite, target)
         if "%" in target:
-            return _CHANGED_ESCAPE.sub(_rewrite, target)
+            return _CHANGED.sub(_rewrite, target)
         return target
-    return _CHANGED_ESCAPE.sub(_rewrite, target).translate(_TO_ENCODE)
+    return _CHANGED.sub(_rewrite, target).translate(_TO_ENCODE)
 
 
 def canonical_rules(patterns: str) -> str:
     """The same for rules, one per line: "*" and a trailing "$" stay operators; any other "$" is
     data."""
     # Replacing one character at a time is faster than searching for any of them.
-    form = _DATA_DOLLAR.sub("%24", _CHANGED_ESCAPE.sub(_rewrite, patterns))
+    form = _DATA_DOLLAR.sub("%24", _CHANGED.sub(_rewrite, patterns))
     for byte in set(patterns.encode("latin-1").translate(None, _NOT_ENCODED)):
         form = form.replace(chr(byte), _CANONICAL[chr(byte)])
     return form

@@ -7,7 +7,7 @@ allowance into a denial. Rulings are cached and shared, so that the hot path cre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from robots_guard.rep.pace import Pace, pace_of
 from robots_guard.rep.paths import (
     Matching,
     folded,
+    forms_of,
     has_encoded_slash,
     is_plain,
     variants,
@@ -316,24 +317,31 @@ class _Document(Ruleset):
             return self._mirror()
         if not resolves:
             return self._ruling(self._rank_as_written(target))
-        forms = variants(target)
-        ranks = [self._canonical.decide(form) for form in forms]
+        forms = others = forms_of(target)
         # The target as written has the first of these forms, unless the dialect has its own way of
         # comparing.
-        first = ranks[0]
-        if self._dialect.percent != "rfc9309":
-            first = self._rank_as_written(target)
-        ruling = self._ruling(first)
+        if self._dialect.percent == "rfc9309":
+            rank = self._canonical.decide(forms[0])
+            others = forms[1:]
+        else:
+            rank = self._rank_as_written(target)
+        ruling = self._no_match if rank == NO_RULE else self._ruling(rank)
         if not ruling.allowed:
             return ruling
-        # Usually one rule decides all forms, or no rule does.
-        if self._matching.folds or ranks.count(first) != len(ranks):
-            denial = self._denial(forms)
-            if denial is not None:
-                return denial
-        if "%" in target and not self._matching.folds and has_encoded_slash(target):
-            return self._doubt(forms, ruling)
-        return ruling
+        allows = not others or self._allows(others, self._canonical, rank)
+        if allows and self._matching.folds:
+            allows = self._allows(map(str.lower, forms), self._folded, rank)
+        if allows:
+            return ruling
+        return self._denial(target) or self._doubt(target, ruling)
+
+    def _allows(self, forms: Iterable[str], matcher: Matcher, usual: int) -> bool:
+        """Whether all forms are allowed. `usual` is the rank of most, and allows."""
+        for form in forms:
+            rank = matcher.decide(form)
+            if rank != usual and not self._ruling(rank).allowed:
+                return False
+        return True
 
     def _is_exempt(self, target: str) -> bool:
         written = rooted(cut_fragment(target))
@@ -343,10 +351,10 @@ class _Document(Ruleset):
         written = rooted(cut_fragment(target))
         return self._matcher.decide(target_form(self._dialect.percent)(written))
 
-    def _denial(self, forms: dict[str, str]) -> Ruling | None:
-        """The ruling of the first form that is disallowed."""
+    def _denial(self, target: str) -> Ruling | None:
+        """The ruling of the first form that is disallowed, which names the form."""
         folds = self._matching.folds
-        for form, made_by in forms.items():
+        for form, made_by in variants(target).items():
             denial = self._denial_of(form, self._canonical)
             if denial is not None:
                 return denial._replace(form=f"standard:{made_by}")
@@ -374,14 +382,12 @@ class _Document(Ruleset):
         ruling = self._ruling(rank)
         return None if ruling.allowed else ruling
 
-    def _doubt(self, forms: dict[str, str], ruling: Ruling) -> Ruling:
-        """Mark a ruling as ambiguous if it depends on %2F in one of the forms, which many servers
-        but no standard read as a slash."""
-        for form in forms:
-            for text, _ in folded(form):
-                if self._denial_of(text, self._canonical):
-                    return ruling._replace(ambiguous="pct_slash")
-        return ruling
+    def _doubt(self, target: str, ruling: Ruling) -> Ruling:
+        """Mark a ruling as ambiguous: it depends on %2F, which many servers but no standard read as
+        a slash."""
+        if self._matching.folds or not has_encoded_slash(target):
+            return ruling
+        return ruling._replace(ambiguous="pct_slash")
 
     def _exempt(self) -> Ruling:
         return Ruling(allowed=True, group=self.group, exempt=True)

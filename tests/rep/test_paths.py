@@ -13,6 +13,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import (
     MATCHINGS,
     folded,
+    forms_of,
     is_plain,
     malformed,
     matching,
@@ -160,6 +161,36 @@ def test_short_cuts_change_no_form_no_order_and_no_step(target):
         # Of equal forms only the first decides.
         assert dict(reversed(folded(form))) == dict(reversed(slow_folded(form)))
         assert [text for text, _ in folded(form)][:1] == [text for text, _ in slow_folded(form)][:1]
+
+
+@settings(max_examples=1_000)
+@given(BUILT_TARGETS | BUILT_TARGETS.map("/".__add__) | TARGETS | st.text(max_size=10))
+def test_the_forms_without_their_steps_are_those_of_both_profiles(target):
+    named = slow_variants(target)
+    folded_forms = {text for form in named for text, _ in slow_folded(form)}
+
+    forms = forms_of(target)
+
+    assert forms[0] == next(iter(named))
+    assert set(forms) == named.keys() | folded_forms
+
+
+@pytest.mark.parametrize(
+    ("target", "forms"),
+    [
+        ("/a%20b?c=//d", ["/a%20b?c=//d"]),
+        ("/%c3%a9|*", ["/%C3%A9%7C%2A"]),
+        ("/a//b?c", ["/a//b?c", "/a/b?c"]),
+        ("/a/../b", ["/a/../b", "/b"]),
+        ("/a/..?", ["/a/..?", "/?", "/?", "/a/..", "/", "/"]),
+        ("/a%2fb%5C?%2F", ["/a%2Fb%5C?%2F", "/a/b/?%2F"]),
+        ("/a%2F/b", ["/a%2F/b", "/a//b", "/a/b"]),
+        ("/%%326", ["/%26", "/%2526"]),
+        ("/a;b", ["/a;b", "/a"]),
+    ],
+)
+def test_a_target_and_its_forms(target, forms):
+    assert list(dict.fromkeys(forms_of(target))) == list(dict.fromkeys(forms))
 
 
 @settings(max_examples=300)

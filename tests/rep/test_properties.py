@@ -133,6 +133,26 @@ def test_the_first_form_that_is_denied_decides(rules, target, profile):
     assert place is None or ruling.rule.line == place + 2
 
 
+SLASHED_TARGETS = st.lists(
+    st.sampled_from(("%2F", "%2f", "%5C", "/", "//", "..", "a", "b", "?", ";")), max_size=6
+).map(lambda parts: "/" + "".join(parts))
+
+
+@settings(max_examples=400)
+@given(RULES, SLASHED_TARGETS)
+def test_a_ruling_that_depends_on_an_encoded_slash_is_ambiguous(rules, target):
+    rules = [(field, pattern.partition("#")[0]) for field, pattern in rules]
+    ruling = ask(body_of(rules), target, "x", matching="standard")
+    assume(ruling.allowed and not ruling.exempt)
+    doubtful = any(
+        _place_of_denial(rules, text, ignores_case=False) is not None
+        for form in slow_variants(target)
+        for text, _ in slow_folded(form)
+    )
+
+    assert ruling.ambiguous == ("pct_slash" if doubtful else None)
+
+
 def _forms_in_order(target, profile):
     for number, (form, made_by) in enumerate(slow_variants(target).items()):
         yield f"standard:{made_by}" if number else "spec", form, False
