@@ -21,6 +21,7 @@ NAMES = {
     path.relative_to(ROOT).as_posix()
     for path in [
         *ROOT.glob("*.md"),
+        *ROOT.glob("*.py"),
         *(file for name in FOLDERS for file in ROOT.joinpath(name).rglob("*.*")),
     ]
 }

@@ -51,7 +51,7 @@ def test_a_policy_that_is_too_large_is_not_kept():
 
 def test_a_policy_is_read_while_another_thread_writes():
     store = filled(1, 10 * SIZE)
-    with store._policies_lock:
+    with store._policies_lock:  # private, but to hold it is what a writer does
         assert store.get(ORIGINS[0]) == policy(ORIGINS[0])
 
 

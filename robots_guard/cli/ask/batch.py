@@ -327,7 +327,7 @@ def _decode_fast(line: bytes) -> BatchQuestion | None:
 
 
 def _parse_json(line: bytes) -> Any:
-    """Parse a line. Raises RecursionError, and ValueError with a text of ours where the decoder's would not help."""
+    """Parse a line. Raises ValueError, and RecursionError if it is nested too deeply."""
     if len(line.removesuffix(b"\n")) >= LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
     return json.loads(

@@ -186,6 +186,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(directory, tmp_path, plan
 
 def test_files_of_another_user_are_not_copied(directory, monkeypatch):
     """Retention, which runs as that user, could not remove the copies."""
+    # `_identity` is private: a test cannot create files of another user.
     identity = index._identity
     monkeypatch.setattr(index, "_identity", lambda path: identity(path)._replace(owner=2**30))
 
