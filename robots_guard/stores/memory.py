@@ -19,7 +19,7 @@ class MemoryStore(MemoryTurns):
     """A bounded LRU cache of policies, and the turns of each origin.
 
     `get` takes no lock, because every question comes there: each of its steps is one operation of
-    the dict. Only methods that change the policies take the lock.
+    the dict. Methods that change the policies hold the lock.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_SIZE) -> None:

@@ -10,6 +10,8 @@ from support.stores import A, policy
 from robots_guard.origin import Origin
 from robots_guard.stores.memory import MemoryStore
 
+# A test holds the private lock, as a thread does that is changing the policies.
+
 ORIGINS = [Origin("https", f"{number}.test", 443) for number in range(8)]
 SIZE = policy(A).size
 
