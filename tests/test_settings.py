@@ -7,13 +7,16 @@ import runpy
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from robots_guard.core.site_settings import SiteSettings, types_of
+from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import SETTINGS, ProxySettings, open_guard, settings_of
+from robots_guard.settings import SETTINGS, ProxySettings, Settings, open_guard, settings_of
+from robots_guard.text import wrong_type
 
 DOCS = Path(__file__).parent.parent / "docs"
 TABLES = runpy.run_path(str(DOCS / "settings_tables.py"))
@@ -51,6 +54,24 @@ def test_text_is_converted_to_the_type_of_the_setting():
 @pytest.mark.parametrize("value", [True, 1, "1", "true", "True"])
 def test_a_switch_takes_the_spellings_of_every_framework(value):
     assert settings_of({"agent": "mybot", "report_only": value}).report_only is True
+
+
+@pytest.mark.parametrize("name", types_of(Terms))
+def test_a_value_of_another_type_is_refused_and_its_setting_is_named(name):
+    terms = Settings(agent="mybot").terms()
+
+    with pytest.raises(SettingsError, match=f"^{name} b'x' is not ") as caught:
+        msgspec.structs.replace(terms, **{name: b"x"})
+
+    assert str(caught.value) == f"{name} b'x' {wrong_type(b'x', types_of(Terms)[name])}"
+
+
+def test_the_first_of_several_values_of_another_type_is_named():
+    first, *_, last = types_of(Terms)
+    terms = Settings(agent="mybot").terms()
+
+    with pytest.raises(SettingsError, match=f"^{first} "):
+        msgspec.structs.replace(terms, **{last: b"x", first: b"x"})
 
 
 @pytest.mark.parametrize(

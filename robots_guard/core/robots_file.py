@@ -209,8 +209,7 @@ class RobotsFile:
 
 @lru_cache(maxsize=64)
 def _terms(dialect: str, matching: str) -> Terms:
-    """The terms of a dialect and a matching profile. They are cached, because building them takes
-    longer than reading a small file."""
+    """The terms of a dialect and a matching profile, which are the same for many files."""
     return Terms(dialect=dialect_of(dialect), matching=matching_of(matching))
 
 

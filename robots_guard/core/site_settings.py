@@ -85,10 +85,10 @@ class PolicySettings(SignalSettings, frozen=True, kw_only=True):
     ] = "keep"
 
     def __post_init__(self) -> None:
-        for name, kind in types_of(type(self)).items():
-            value = getattr(self, name)
-            if fault := wrong_type(value, kind):
-                raise SettingsError(f"{name} {value!r} {fault}")
+        try:
+            msgspec.convert(self, _checked(type(self)), from_attributes=True)
+        except msgspec.ValidationError:
+            raise SettingsError(_first_fault(self)) from None
         super().__post_init__()
 
 
@@ -121,3 +121,17 @@ def types_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     names = [name for base in kind.__mro__ for name in get_annotations(base)]
     return {name: types[name] for name in names if get_origin(types.get(name)) is Annotated}
+
+
+@cache
+def _checked(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A struct of the settings of another, by which one call checks the types of all values."""
+    return msgspec.defstruct(kind.__name__, list(types_of(kind).items()))
+
+
+def _first_fault(settings: msgspec.Struct) -> str:
+    """The first setting whose value does not fit its type, and what to write instead."""
+    types = types_of(type(settings))
+    values = {name: getattr(settings, name) for name in types}
+    faults = ((name, wrong_type(values[name], kind)) for name, kind in types.items())
+    return next(f"{name} {values[name]!r} {fault}" for name, fault in faults if fault)
