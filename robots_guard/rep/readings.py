@@ -25,9 +25,10 @@ _DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)")
 def readings(target: str) -> list[tuple[str, str]]:
     """The texts that parsers make of a target, each with the steps that led to it; first the target
     itself, which for most targets is the only one."""
-    found = [(rooted(cut_fragment(target)), "")]
+    target = rooted(target)
+    found = [(cut_fragment(target), "")]
     if "#" in target:
-        found.append((rooted(target), "fragment-kept"))
+        found.append((target, "fragment-kept"))
     if not target.isascii():
         _add_bytes_outside_ascii(found)
     if "%2" in target and "/." in target:

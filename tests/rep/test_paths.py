@@ -187,6 +187,7 @@ def test_the_forms_without_their_steps_are_those_of_both_profiles(target):
         ("/a%2F/b", ["/a%2F/b", "/a//b", "/a/b"]),
         ("/%%326", ["/%26", "/%2526"]),
         ("/a;b", ["/a;b", "/a"]),
+        ("../%2e", ["/../.", "/", "/."]),
     ],
 )
 def test_a_target_and_its_forms(target, forms):
