@@ -2,10 +2,10 @@
 
     python benchmarks/batch.py [--corpus FILE] [--files N] [--rows N] [--rounds N]
 
-"one file": every row has the same small robots.txt; "distinct": each has another one, which is read and compiled for
-it. The command is a process, whose CPU time is counted without that of an empty batch. The engine and protego are
-called in this process, with the texts and URLs decoded before: they read no JSON and write none. Prints medians and
-quartiles of interleaved rounds.
+"one file": all rows have the same small robots.txt. "distinct": each row has a different one, which is parsed and
+compiled for this row. The command runs in a process of its own; the CPU time of an empty batch is subtracted. The
+engine and protego are called in this process, with texts and URLs that are already decoded: they neither read nor
+write JSON. The sides take turns; the output is the median and the quartiles of the rounds.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ with the answers of the snapshot cached). The best of three is reported. Opening
 separately, because it is repeated whenever the audit log has changed, for at most a tenth of the
 time.
 
-`--first` measures what the first page costs a new process, by CPU time and memory: over lines
-without the index (audit/read/index.py), which it makes, over the same with it, and over compacted
-files. It does so for a hundredth and a tenth of the records and for all of them, in one day and
-spread over 30. The best of three is reported.
+`--first` measures the CPU time and the memory of a new process for its first page: of lines without
+the index (audit/read/index.py), which the process makes, of the same lines with the index, and of
+compacted files. It does so for a hundredth of the records, for a tenth and
+for all, in one day and spread over 30. The best of three is reported.
 """
 
 from __future__ import annotations

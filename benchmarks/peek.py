@@ -2,14 +2,16 @@
 
     python benchmarks/peek.py [--corpus FILE] [--files N] [--rounds N] [--audit LEVEL]
 
-Compared with `can_fetch` of protego, which splits the URL, and with the bare match of the compiled
-rules. Prints the CPU time per question: the median over files of each file's best round, with the
-quartiles. Each round measures every side in turn, so that a slow moment of the machine affects all.
-The questions of a file are asked of one origin; "rotation" has 1,000 origins with files of the
-class, each asked one question at a time, so that nothing is in the processor's caches.
+The decision is compared with `can_fetch` of protego, which splits the URL, and with the match of the
+compiled rules alone. The output is the CPU time per question: the median of the files' best rounds,
+with the quartiles. Each round measures all sides in turn, so that a slow moment of the machine
+affects all of them. The questions of a file are about one origin. "rotation" has 1,000 origins with
+small and medium files; it asks one question about each before the next, so that nothing is in the
+processor's caches.
 
-`peek` is asked questions; "url" includes splitting the URL and building the question. PASSes and
-refusals are shown by themselves, because a refusal is always recorded and costs mostly its record.
+`peek` is called with questions; "url" includes splitting the URL and building the question. PASSes
+and refusals are measured separately: a refusal is always recorded, and most of its time goes into
+the record.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ Ask = Callable[[], float]
 
 
 class Site:
-    """One origin with its robots.txt, and questions that a permitted and a forbidden request ask."""
+    """One origin with its robots.txt, and URLs that are permitted and refused."""
 
     def __init__(self, number: int, body: bytes, seed: int) -> None:
         self.origin = Origin("https", f"site{number}.example.com", 443)
@@ -109,8 +111,8 @@ def open_guard(directory: Path, audit: str, sites: Iterable[Site]) -> Guard:
 
 
 async def prepare(guard: Guard, sites: Iterable[Site]) -> None:
-    """Compile the rules of each site; those of a long file are compiled in a thread. Check that the
-    decisions are those of the bare match."""
+    """Compile the rules of each site (those of a long file are compiled in a thread), and check that
+    the guard decides as the match alone does."""
     for site in sites:
         for url in (*site.passing[:1], *site.refused[:1]):
             await guard.check(question(url))
@@ -120,7 +122,7 @@ async def prepare(guard: Guard, sites: Iterable[Site]) -> None:
 
 
 def timed(function: Callable[[object], object], values: list[object]) -> float:
-    """Return the CPU time of a call, in microseconds."""
+    """Return the microseconds of CPU per call."""
     start = time.process_time_ns()
     for value in values:
         function(value)
@@ -165,7 +167,7 @@ def sides_in_rotation(guard: Guard, sites: list[Site]) -> dict[str, Ask]:
 
 
 def best(sides: dict[str, Ask], rounds: int) -> dict[str, float]:
-    """Return each side's best of some rounds, in which the sides take turns."""
+    """Return the best round of each side. The sides take turns in each round."""
     for ask in sides.values():
         ask()
     found = dict.fromkeys(sides, float("inf"))

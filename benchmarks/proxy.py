@@ -57,8 +57,8 @@ class Result:
         self.p50 = min(self.p50, ordered[len(ordered) // 2])
         self.p99 = min(self.p99, ordered[len(ordered) * 99 // 100])
 
-    def of(self, other: Result) -> float:
-        """The other's CPU time as a multiple of this one's: the median of the rounds."""
+    def ratio_of(self, other: Result) -> float:
+        """Return the other's CPU time divided by this one's: the median of the rounds."""
         pairs = zip(other.rounds, self.rounds, strict=True)
         return statistics.median(theirs / own for theirs, own in pairs)
 
@@ -234,7 +234,7 @@ def measure(proxy: Running, traffic: Traffic, kind: str, requests: int) -> None:
 # -- the report ------------------------------------------------------------------------------------
 
 
-#: How many times the CPU time of the launcher a bare mitmdump needs at least, by the kind of traffic.
+#: The goals: a bare mitmdump's CPU time divided by the launcher's, at least, by kind of traffic.
 MINIMA = {"HTTP": 1.5, "HTTPS": 1.5, "h2": 1.6, "h2, 64 streams": 1.6}
 
 
@@ -248,10 +248,10 @@ def goals(proxies: dict[str, Running]) -> list[tuple[str, float, float]]:
                 continue
             if kind in bare:
                 least = MINIMA[kind] if "robots-guard" in name else 0.95
-                found.append((f"{name} / bare, {kind}", result.of(bare[kind]), least))
+                found.append((f"{name} / bare, {kind}", result.ratio_of(bare[kind]), least))
             allowed = proxy.results.get(kind.removesuffix(" denied"))
             if allowed is not None and allowed is not result:
-                found.append((f"{name}, {kind} / allowed", result.of(allowed), 1.0))
+                found.append((f"{name}, {kind} / allowed", result.ratio_of(allowed), 1.0))
     return found
 
 
@@ -298,7 +298,7 @@ def main() -> None:
         "--only", default="", help="only proxies whose name contains this word, and the bare one"
     )
     options.add_argument(
-        "--kinds", default="; ".join(KINDS), help="kinds of traffic, divided by `; `"
+        "--kinds", default="; ".join(KINDS), help="kinds of traffic, separated by `; `"
     )
     options.add_argument("--before", type=Path, help="another checkout, to compare with")
     options.add_argument("--flows", type=int, default=0)

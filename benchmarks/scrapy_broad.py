@@ -1,11 +1,11 @@
-"""The processor time of a broad crawl: with Scrapy's own robots.txt middleware, and with the guard.
+"""The CPU time of a broad crawl, with Scrapy's own robots.txt middleware and with the guard.
 
     python benchmarks/scrapy_broad.py [rounds] [origins] [side ...]
 
 Each crawl visits 2,000 origins, each a loopback address with a robots.txt of its own, three pages
 each. Of the files, three quarters have rules (5 to 60, a quarter of them with wildcards), one in
 ten is a 404, and one in twenty forbids everything; every fourth origin has a page that is
-forbidden. The pages are answered by another process.
+forbidden. Another process serves the pages.
 
     builtin   ROBOTSTXT_OBEY = True
     none      ROBOTSTXT_OBEY = False

@@ -1,17 +1,17 @@
-"""The processor time of one decision from memory in a Scrapy crawl: Scrapy's own middleware, and the
+"""The CPU time of one decision from memory in a Scrapy crawl, by Scrapy's own middleware and by the
 guard's.
 
     python benchmarks/scrapy_decision.py [rounds]
 
-Two crawls of the same four origins run in one process, one with each middleware, and wait. Then the
-middlewares get new requests in turns, 200 at a time in shuffled order. As in a crawl, Scrapy has
-parsed the URL of each request before, for its download slot. What the guard's queue has split is
-split again in vain: that is timed as a part of the guard's decision.
+Two crawls of the same four origins run in one process, one with each middleware, and then wait. Now
+the middlewares get batches of 200 new requests, in a shuffled order of the sides. As in a crawl,
+Scrapy has already parsed the URL of each request for its download slot. In a crawl, the guard's
+queue has split the URL as well; here that is a part of the guard's decision, and is timed.
 
     decision        `process_request` for a request that may be made
     with the seal   `process_request` of both of the guard's middlewares
     and response    `process_response` of both, too, for a page that states nothing
-    until gone      all of this, and what it costs to forget the request
+    until gone      all of this, and the deletion of the request
 
 The result is the median of the rounds with its quartiles, and the median of the paired ratios.
 """
@@ -32,7 +32,7 @@ BATCH, ORIGINS = 200, 4
 SIDES = ("builtin", "guard")
 
 
-class Meeting:
+class Rendezvous:
     """Where the crawls hand over their crawlers, and wait until these have been measured."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Meeting:
         self.over: asyncio.Future[None] = asyncio.Future()
 
 
-def spider(side: str, port: int, meeting: Meeting) -> Any:
+def spider(side: str, port: int, rendezvous: Rendezvous) -> Any:
     """Return a spider that downloads a page of each origin, and then waits."""
     import scrapy
 
@@ -55,8 +55,8 @@ def spider(side: str, port: int, meeting: Meeting) -> Any:
         async def parse(self, _response: Any) -> None:
             self.count += 1
             if self.count == ORIGINS:
-                meeting.crawlers[side].set_result(self.crawler)
-                await meeting.over
+                rendezvous.crawlers[side].set_result(self.crawler)
+                await rendezvous.over
 
     return Waiting
 
@@ -71,7 +71,7 @@ def run(coroutine: Any) -> None:
 
 
 class Side:
-    """One crawl. `numbers` makes its URLs new."""
+    """One crawl, and its new requests."""
 
     def __init__(self, crawler: Any, port: int) -> None:
         from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
@@ -183,16 +183,16 @@ def shown(samples: list[float]) -> str:
 async def main(rounds: int, port: int, scratch: str) -> None:
     from scrapy.crawler import AsyncCrawlerRunner
 
-    meeting = Meeting()
+    rendezvous = Rendezvous()
     crawls = [
-        AsyncCrawlerRunner(settings(side, scratch)).crawl(spider(side, port, meeting))
+        AsyncCrawlerRunner(settings(side, scratch)).crawl(spider(side, port, rendezvous))
         for side in SIDES
     ]
-    sides = {side: Side(await meeting.crawlers[side], port) for side in SIDES}
+    sides = {side: Side(await rendezvous.crawlers[side], port) for side in SIDES}
     for side in sides.values():
         side.decisions()
     compare(sides, rounds)
-    meeting.over.set_result(None)
+    rendezvous.over.set_result(None)
     await asyncio.gather(*crawls)
 
 

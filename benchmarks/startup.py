@@ -1,10 +1,10 @@
-"""The CPU time of short commands and of the import, beside what they cannot avoid and other imports.
+"""The CPU time of short commands and of `import robots_guard`, compared with other imports.
 
     python benchmarks/startup.py [--rounds N]
 
-Each round starts every program once, in turn, so that a slow moment of the machine affects all. The CPU time is that
-of the child, user and system, with the start of Python; nothing is subtracted. Prints medians and quartiles, and the
-ratio to the import of click and msgspec, which each command needs.
+Each round starts every program once, in turn, so that a slow moment of the machine affects all of them. The CPU time
+is the user and system time of the child, including the start of Python. The output is the median, the quartiles, and
+the ratio of the median to that of importing click and msgspec, which each command needs.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 L1 is a guard's local cache; L2 is a store, from the call to compiled rules. Prints the results with
 their goals.
 
-`verdicts` measures the first verdict for an origin whose policy lies in the store and not in
-memory, next to a bare read of the same bytes by the driver (sqlite3, redis-py). Both sides take
-turns, round by round; the figures are medians of the rounds, with quartiles.
+`verdicts` measures the first verdict for an origin whose policy is in the store and not in memory,
+compared with a bare read of the same bytes by the driver (sqlite3, redis-py). The two sides take
+turns; the figures are medians of the rounds, with quartiles.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def opened(store: SharedStore) -> Guard:
 
 
 class Side:
-    """What one side has cost, round by round: microseconds per item, by the wall and of CPU."""
+    """The times of one side, by round: microseconds per item, of the wall clock and of CPU."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,6 +1,6 @@
-"""Shortcuts of a guard: a question that was asked before is answered as a new guard answers it.
+"""Shortcuts of a guard: it answers a question as a new guard does, also if it was asked before.
 
-A new guard has no shortcut, so that it drives the check through all of its states.
+A new guard has no shortcut, so it drives the check through all of its states.
 """
 
 from __future__ import annotations
@@ -172,10 +172,12 @@ def policy(origin, now, fields=None, trouble=None, *, reserved=False):
 
 
 class History:
-    """A guard to which things happen, and a new guard in the same situation for each question.
+    """A guard to which a sequence of events is applied, and for each question a new guard in the
+    same state, which must give the same answer.
 
-    `shortcuts` is the number of answers with the very verdict of an earlier answer. The first
-    answer is a check's, and the second is the first of its shortcut.
+    `shortcuts` is the number of answers whose verdict is the same object as an earlier one. The
+    first answer for a rule comes from a check, the second creates the result of the shortcut, and
+    later ones return that.
     """
 
     def __init__(self, folder, terms, **options):
@@ -196,7 +198,7 @@ class History:
             **self.options,
         )
 
-    def happen(self, what, value):
+    def apply(self, what, value):
         match what:
             case "ask":
                 self.ask(value)
@@ -250,13 +252,13 @@ def _without_id(decision):
 def test_after_any_history_an_old_guard_answers_as_a_new_one(terms, report_only, first, history):
     async def run():  # a stale policy is renewed by a task, which never begins
         with tempfile.TemporaryDirectory() as folder:
-            happening = History(folder, terms, report_only=report_only)
+            guarded = History(folder, terms, report_only=report_only)
             for origin in ORIGINS:
-                happening.happen("put", (origin, first | {"age": 0.0}, None, False))
+                guarded.apply("put", (origin, first | {"age": 0.0}, None, False))
             for what, value in history:
-                happening.happen(what, value)
-            event(f"answers: {min(happening.answers, 5)}")
-            event(f"by a shortcut: {min(happening.shortcuts, 5)}")
+                guarded.apply(what, value)
+            event(f"answers: {min(guarded.answers, 5)}")
+            event(f"by a shortcut: {min(guarded.shortcuts, 5)}")
 
     asyncio.run(run())
 
@@ -269,9 +271,9 @@ SOON = {**RULES, "age": 0.0, "stated_lifetime": 3600.0}
 
 @pytest.fixture
 def history(tmp_path):
-    happening = History(tmp_path, {})
-    happening.happen("put", (ORIGINS[0], SOON, None, False))
-    return happening
+    guarded = History(tmp_path, {})
+    guarded.apply("put", (ORIGINS[0], SOON, None, False))
+    return guarded
 
 
 def asked(target="/", agent="mybot"):
@@ -347,19 +349,19 @@ async def test_a_change_ends_a_shortcut(history, what, value):
         history.ask(asked())
     assert history.shortcuts == 1
 
-    history.happen(what, value)
+    history.apply(what, value)
     history.ask(asked())
 
     assert history.shortcuts == 1
 
 
 def test_a_shortcut_ends_with_the_override_it_is_based_on(history):
-    history.happen("override", [('origin = "https://a.test"', 60.0, "min_delay = 4")])
+    history.apply("override", [('origin = "https://a.test"', 60.0, "min_delay = 4")])
     for _ in range(3):
         history.ask(asked())
     assert history.shortcuts == 1
 
-    history.happen("move the clock", 60.0)
+    history.apply("move the clock", 60.0)
     history.ask(asked())
 
     assert history.shortcuts == 1
@@ -368,7 +370,7 @@ def test_a_shortcut_ends_with_the_override_it_is_based_on(history):
 def test_the_results_of_a_shortcut_are_limited(history):
     rules = "".join(f"Allow: /{each}/\n" for each in range(3 * MOST_RESULTS))
     body = f"User-agent: *\n{rules}".encode()
-    history.happen("put", (ORIGINS[0], {**SOON, "body": body}, None, False))
+    history.apply("put", (ORIGINS[0], {**SOON, "body": body}, None, False))
     policy, terms = history.memory.get(ORIGINS[0]), history.guard.terms(ORIGINS[0])
     ruleset = compiled(policy.document, terms, "mybot")
     shortcut = shortcut_of(Judging(asked(), terms, policy, policy.document), ruleset)

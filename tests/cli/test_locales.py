@@ -17,8 +17,8 @@ RULES = "User-agent: *\nDisallow: /größe/\nDisallow: /日本/\n"
 SHOWN = "http://a.test/gr%C3%B6%C3%9Fe/1"
 
 
-# What a program is told of its locale, and how it reads and writes there.
-TELLS = """
+# Prints what a program learns of its locale, and how it reads and writes in it.
+PRINTS = """
 import locale, os, sys
 streams = [sys.stdin, sys.stdout, sys.stderr]
 found = [(each.encoding, each.errors) for each in streams]
@@ -36,11 +36,11 @@ def rules(tmp_path):
     return file
 
 
-def test_a_fork_is_told_what_a_program_is_told(locale, tmp_path):
-    """The other tests run the command as a fork, so that it starts quickly."""
+def test_a_fork_has_the_locale_and_streams_of_a_program(locale, tmp_path):
+    """The other tests run the command as a fork, because that starts faster."""
     _, environment, forks = locale
     script = tmp_path / "script.py"
-    script.write_text(TELLS, "utf-8")
+    script.write_text(PRINTS, "utf-8")
     command = [str(script), "größe", "gr\udcf6\udcdfe"]
     environment = environment | {"NAME": "größe"}
     read = "größe\n".encode()
