@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class RefusalTemplate(NamedTuple):
     placeholder."""
 
     status: int
-    first_field: tuple[str, str]  # up to the id
+    first_field: tuple[str, str]  # up to the id, after which only a quotation mark follows
     headers: tuple[tuple[str, str], ...]  # without the first
     body: Sequence[bytes]
     escape: Escape
@@ -72,7 +72,7 @@ class RefusalTemplates:
 
     def __init__(self, contact: str = "", invocation: Invocation = BARE) -> None:
         self._compose = partial(reply_to, contact=contact, invocation=invocation)
-        self._templates: LRUCache[object, RefusalTemplate] = LRUCache(KEPT)
+        self._templates: LRUCache[Hashable, RefusalTemplate] = LRUCache(KEPT)
 
     def reply_to(self, decision: Decision, method: str = "GET", accept: str = "") -> ProxyReply:
         """The reply to a request that is refused or deferred, or whose response is refused. It is
@@ -80,17 +80,7 @@ class RefusalTemplates:
         if not _has_template(decision):
             return self._compose(decision, method=method, accept=accept)
         is_html = prefers_html(accept)
-        document = decision.policy.document if decision.policy else None
-        fetched_at = None if document is None else int(document.fetched_at)
-        question = decision.question
-        key = (
-            decision.verdict,
-            question.origin,
-            question.agent,
-            decision.purposes,
-            fetched_at,
-            is_html,
-        )
+        key = _key_of(decision, is_html=is_html)
         template = self._templates.get(key)
         if template is None:
             template = self._template(decision, accept, is_html=is_html)
@@ -100,9 +90,8 @@ class RefusalTemplates:
     def _template(self, decision: Decision, accept: str, *, is_html: bool) -> RefusalTemplate:
         question = msgspec.structs.replace(decision.question, target=_TARGET)
         blank = msgspec.structs.replace(decision, id=_ID, question=question)
-        return RefusalTemplate.of(
-            self._compose(blank, accept=accept), _escape_html if is_html else _escape_json
-        )
+        reply = self._compose(blank, accept=accept)
+        return RefusalTemplate.of(reply, _escape_html if is_html else _escape_json)
 
 
 def _has_template(decision: Decision) -> bool:
@@ -111,6 +100,22 @@ def _has_template(decision: Decision) -> bool:
     verdict = decision.verdict
     is_plain = decision.response is None and verdict.uses is None
     return is_plain and verdict.action is Action.DROP and bool(_PLAIN_ID.fullmatch(decision.id))
+
+
+def _key_of(decision: Decision, *, is_html: bool) -> Hashable:
+    """Everything on which the reply depends, except for the target and the id."""
+    question, policy = decision.question, decision.policy
+    fetched_at = None
+    if policy is not None and policy.document is not None:
+        fetched_at = int(policy.document.fetched_at)  # the page shows whole seconds
+    return (
+        decision.verdict,
+        question.origin,
+        question.agent,
+        decision.purposes,
+        fetched_at,
+        is_html,
+    )
 
 
 def _escape_html(text: str) -> bytes:
