@@ -76,7 +76,7 @@ class Preloaded:
         timeout: float,
         stdin: bytes = b"",
     ) -> subprocess.CompletedProcess[bytes]:
-        """Do the same with what the script reads and writes in bytes."""
+        """Run a script like `run`, but with its standard input and output in bytes."""
         with contextlib.ExitStack() as stack:
             read, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
             read.write(stdin)
@@ -208,10 +208,10 @@ def main() -> None:
 class _End:
     """The end of a program that has returned, or has raised SystemExit with a number.
 
-    The process exits when its threads have ended and all functions of `atexit` have been called,
-    and leaves its modules as they are. Python would first take them apart, and so write to nearly
-    every page of memory that the process shares with the preloaded one: 0.3 s of CPU. Any other end
-    is left to Python.
+    The process exits when its threads have ended and all functions of `atexit` have been called. It
+    does not release its modules, as Python would: that would write to nearly every page of memory
+    that the process shares with the preloaded one, and take 0.3 s of CPU. Any other end is left to
+    Python.
     """
 
     def __init__(self) -> None:
@@ -230,8 +230,10 @@ class _End:
 
     def _exit(self) -> None:
         if self._status is not None:
-            gc.collect()  # what is left open says so now
-            with contextlib.suppress(OSError, ValueError):  # as at any end, which Python reports
+            gc.collect()  # finalisers run now, and warn of what has not been closed
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # Python then ends the process, and reports that
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(self._status & 0xFF)
@@ -261,12 +263,13 @@ def _become(command: list[str], environment: dict[str, str], files: Sequence[int
 
 
 def _in_bytes(text: str) -> bytes:
-    """Return what the tests, which run in UTF-8, have sent: the child's locale may be another."""
+    """Return the bytes that the tests have sent as text. The tests run in UTF-8; the locale of the
+    child may be another."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _text(stream: Any) -> dict[str, str]:
-    """Return how Python has chosen to write text to a stream, by the locale and the environment."""
+    """Return the encoding that Python has chosen for a stream, and its handler of errors."""
     return {"encoding": stream.encoding, "errors": stream.errors}
 
 
