@@ -12,13 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from robots_guard.audit.read.index import READABLE, Copy, Indexed, indexed, remove_damaged
-from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import (
     COUNTED,
     TIME,
     Search,
     may_match,
-    note_unreadable,
     union,
 )
 from robots_guard.audit.schema import NOT_READABLE, files_in, records_in
@@ -79,12 +77,13 @@ class LoadedSearch(Search):
         compacted = (segment.path for segment in self._compacted)
         return all(path.exists() for path in (*compacted, *self._copies))
 
-    def unreadable(self) -> Unreadable:
-        """The files, and parts of files, that could not be read."""
-        for table in self._tables:
-            sql = f"SELECT {COUNTED} FROM {table} GROUP BY 1 ORDER BY 1"
-            note_unreadable(self.trouble, self.rows(sql))
-        return self.trouble
+    def _unreadable(self) -> str:
+        """SQL for the lines that could not be read, of the files that are read now: a retry may
+        read other copies."""
+        counts = [f"SELECT {COUNTED} FROM {table} GROUP BY 1" for table in self._tables]
+        if not counts:
+            return "SELECT '', 0, 0, 0 WHERE false"
+        return f"{' UNION ALL '.join(counts)} ORDER BY 1"
 
 
 def _copied(copies: list[Path]) -> str:

@@ -123,6 +123,17 @@ def test_compressed_and_compacted_files_replace_their_copies(directory):
     assert copies(directory) == []
 
 
+def test_lines_are_counted_in_the_copies_that_are_read_now(directory):
+    """Another reader has replaced the copy of a file that has changed."""
+    search = LoadedSearch(directory)
+    with lines(directory)[0].open("ab") as file:
+        file.write(b"garbage\n")
+    expected = rows(directory)
+
+    assert str(search.unreadable()) == expected[1] != ""
+    search.close()
+
+
 def test_a_removed_index_loses_nothing(directory):
     expected = rows(directory)
     search = LoadedSearch(directory)
