@@ -48,7 +48,7 @@ READABLE = "readable"
 _COPIED = {**COLUMNS, "filename": "VARCHAR", "time": "TIMESTAMP", READABLE: "BOOLEAN"}
 
 
-class Copy(NamedTuple):
+class DayCopy(NamedTuple):
     """A copy, and the files whose records it has."""
 
     path: Path
@@ -58,7 +58,7 @@ class Copy(NamedTuple):
 class Indexed(NamedTuple):
     """What to read: copies, and the files that have none. Both in the order of the files."""
 
-    copies: list[Copy]
+    copies: list[DayCopy]
     rest: list[Segment]
 
 
@@ -83,7 +83,7 @@ def indexed(directory: Path, files: Sequence[Segment]) -> Indexed:
         if copy is None:
             found.rest.extend(finished)
         else:
-            found.copies.append(Copy(copy, finished))
+            found.copies.append(DayCopy(copy, finished))
         found.rest.extend(others)
     with suppress(OSError):
         _remove_others(directory / INDEX, [copy.path for copy in found.copies])

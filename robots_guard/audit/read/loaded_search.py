@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robots_guard.audit.read.index import READABLE, Copy, Indexed, indexed, remove_damaged
+from robots_guard.audit.read.index import READABLE, DayCopy, Indexed, indexed, remove_damaged
 from robots_guard.audit.read.search import (
     COUNTED,
     TIME,
@@ -65,7 +65,7 @@ class LoadedSearch(Search):
         compacted = [segment for segment in self._segments if segment.form == PARQUET]
         return sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
 
-    def _may_match(self, copy: Copy) -> bool:
+    def _may_match(self, copy: DayCopy) -> bool:
         return any(may_match(segment, self._period) for segment in copy.files)
 
     def _has_new_unusable(self, error: Exception) -> bool:
