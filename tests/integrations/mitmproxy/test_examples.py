@@ -166,7 +166,7 @@ def addons_of(script):
 def test_script_of_the_package_is_the_example():
     """Every mitmdump of these tests loads SCRIPT."""
     done = subprocess.run(
-        [sys.executable, "-m", "robots_guard.mitmproxy"],
+        [sys.executable, "-P", "-m", "robots_guard.mitmproxy"],
         check=True,
         capture_output=True,
         text=True,
