@@ -31,6 +31,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseData,
     ResponseEndOfMessage,
     ResponseHeaders,
+    ResponseProtocolError,
     ResponseTrailers,
 )
 
@@ -67,12 +68,19 @@ def _replace_wait(plain: Waits) -> Waits:
 
 def _replace_handle_event(plain: Handles) -> Handles:
     def _handle_event(self: HttpStream, event: events.Event) -> Commands:
-        if not isinstance(event, events.Wakeup):
+        if isinstance(event, events.Wakeup):
+            if self.flow.live and self.server_state in _states(self):
+                yield from self.server_state(event)
+        elif not (isinstance(event, ResponseProtocolError) and _has_stopped_site(self)):
             yield from plain(self, event)
-        elif self.flow.live and self.server_state in _states(self):
-            yield from self.server_state(event)
 
     return _handle_event
+
+
+def _has_stopped_site(self: HttpStream) -> bool:
+    """Whether the client has the refusal, so that it must not learn how the site's response ended.
+    The connection may have closed while the hook of the refusal was running."""
+    return "discarded" in self.__dict__ and self.server_state == self.state_errored
 
 
 def _states(self: HttpStream) -> tuple[MethodType, ...]:
