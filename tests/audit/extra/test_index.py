@@ -16,6 +16,8 @@ from robots_guard.audit.segments import INDEX, segments
 from robots_guard.audit.write.maintenance import compress, inspect, tidy
 from robots_guard.audit.write.retention import Retention
 
+# A test replaces the private `_identity`, because it cannot create files of another user.
+
 DAY = 86400
 ALL = 'SELECT * FROM records ORDER BY "at", writer, seq, id'
 
@@ -197,7 +199,6 @@ def test_a_folder_that_others_can_write_to_is_not_used(directory, tmp_path, plan
 
 def test_files_of_another_user_are_not_copied(directory, monkeypatch):
     """Retention, which runs as that user, could not remove the copies."""
-    # `_identity` is private: a test cannot create files of another user.
     identity = index._identity
     monkeypatch.setattr(index, "_identity", lambda path: identity(path)._replace(owner=2**30))
 
