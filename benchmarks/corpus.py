@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from robots_guard.rep import is_compiled
+
 CLASSES = ("small", "medium", "large", "huge")
 # By class: the number of rules in the * group, and of files to generate.
 _SIZES = {
@@ -49,6 +51,19 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--files", type=int, default=60, help="maximum number of files per class")
     parser.add_argument("--seed", type=int, default=9309)
     return parser
+
+
+def kind_of_core() -> str:
+    """Name what is measured: the core is compiled in some wheels, and interpreted otherwise."""
+    return "compiled core" if is_compiled() else "interpreted core"
+
+
+def positive(text: str) -> int:
+    """Read a number of at least 1 from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1: {number}")
+    return number
 
 
 def files(corpus: Path | None, limit: int, seed: int) -> dict[str, list[bytes]]:

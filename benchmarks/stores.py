@@ -1,6 +1,6 @@
 """The cost of the policy stores: per lookup, per put, per origin, and with concurrent processes.
 
-    python benchmarks/stores.py [--corpus FILE] [--redis URL] [--origins 1000000] [--seconds 5]
+    python benchmarks/stores.py [--corpus FILE] [--redis URL] [--origins 100000] [--seconds 5]
     python benchmarks/stores.py --only verdicts [--corpus FILE] [--redis URL] [--rounds 20]
 
 L1 is a guard's local cache; L2 is a store, from the call to compiled rules. Prints the results with
@@ -8,7 +8,7 @@ their goals.
 
 `verdicts` measures the first verdict for an origin whose policy is in the store and not in memory,
 compared with a bare read of the same bytes by the driver (sqlite3, redis-py). The two sides take
-turns; the figures are medians of the rounds, with quartiles.
+turns; the figures are medians of the rounds, with quartiles if there are several rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from corpus import arguments, files
+from corpus import arguments, files, positive
 
 from robots_guard.core import codec
 from robots_guard.core.access import Fetched, Limits
@@ -173,19 +173,26 @@ class Side:
 
 
 def _quartiles(values: list[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:9.1f}"
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:9.1f} ({low:.1f} to {high:.1f})"
 
 
-def verdicts(store: SharedStore, name: str, bodies: list[bytes], read: Any, rounds: int) -> None:
-    """Measure the first verdict for each origin, next to the bare `read` of an origin's bytes."""
-    count = ASKED * 10
-    for number, body in zip(range(count), cycle(bodies), strict=False):
+def filled(store: SharedStore, bodies: list[bytes]) -> list[Origin]:
+    """Store a policy for each of many origins, and return the origins."""
+    origins = [origin(number) for number in range(ASKED * 10)]
+    for number, body in zip(range(len(origins)), cycle(bodies), strict=False):
         store.put(policy(number, b"# %d\n" % number + body), NOW)
+    return origins
+
+
+def verdicts(store: SharedStore, name: str, origins: list[Origin], read: Any, rounds: int) -> None:
+    """Measure the first verdict for each origin, next to the bare `read` of an origin's bytes."""
     bare, first = Side(f"{name}: bare read"), Side(f"{name}: first verdict")
     chance = random.Random(3)
     for _ in range(rounds):
-        keys = [origin(number) for number in chance.sample(range(count), ASKED)]
+        keys = chance.sample(origins, ASKED)
         began = time.process_time_ns()
         spent = timed(read, keys)
         bare.add(spent, time.process_time_ns() - began)
@@ -220,12 +227,20 @@ def sqlite_verdicts(directory: Path, bodies: list[bytes], rounds: int) -> None:
             found: bytes = connection.execute(query, (key,)).fetchone()[0]
             return found
 
-        def read(key: Origin) -> None:
+        def digest(key: Origin) -> bytes:
             value = column("SELECT value FROM policies WHERE origin = ?", str(key))
-            digest = value[value.index(b"\xc4\x20") + 2 :][:32]  # MessagePack, 32 bytes
-            zlib.decompress(column("SELECT body FROM documents WHERE sha256 = ?", digest))
+            stored = codec.decode(value, key)
+            assert stored is not None
+            return bytes.fromhex(codec.body_digest(stored))
 
-        verdicts(store, "SQLite", bodies, read, rounds)
+        origins = filled(store, bodies)
+        digests = {key: digest(key) for key in origins}  # decoding is no part of a bare read
+
+        def read(key: Origin) -> None:
+            column("SELECT value FROM policies WHERE origin = ?", str(key))
+            zlib.decompress(column("SELECT body FROM documents WHERE sha256 = ?", digests[key]))
+
+        verdicts(store, "SQLite", origins, read, rounds)
     store.close()
 
 
@@ -239,7 +254,7 @@ def redis_verdicts(url: str, bodies: list[bytes], rounds: int) -> None:
         def read(key: Origin) -> None:
             assert client.get(f"rg:{{{key}}}:policy")
 
-        verdicts(store, "Redis", bodies, read, rounds)
+        verdicts(store, "Redis", filled(store, bodies), read, rounds)
     store.close()
 
 
@@ -357,7 +372,7 @@ def main() -> None:
         "--seconds", type=float, default=5.0, help="seconds of concurrent processes"
     )
     parser.add_argument("--only", choices=("verdicts",), help="measure this alone")
-    parser.add_argument("--rounds", type=int, default=20, help="rounds of verdicts")
+    parser.add_argument("--rounds", type=positive, default=20, help="rounds of verdicts")
     options = parser.parse_args()
     corpus = files(options.corpus, 900, options.seed)
     small, mixture = (
