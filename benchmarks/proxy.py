@@ -1,7 +1,7 @@
 """The proxy compared with bare mitmdump, interleaved in one run: CPU per request and its quartiles,
 requests/s, p50 and p99.
 
-    python benchmarks/proxy.py [--requests N] [--rounds N] [--only WORD] [--kinds A,B]
+    python benchmarks/proxy.py [--requests N] [--rounds N] [--only WORD] [--kinds "A; B"]
                                [--before CHECKOUT] [--flows N]
 
 Every proxy is a separate process on one core; the sites and the client share another. A round
@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
+from corpus import positive
 from proxying import Multiplexed, OneByOne, drive
 
 HERE = Path(__file__).parent
@@ -271,9 +272,17 @@ def report(proxies: dict[str, Running]) -> bool:
 
 
 def _figures(result: Result) -> str:
-    low, middle, high = statistics.quantiles(result.rounds, n=4, method="inclusive")
+    middle = statistics.median(result.rounds)
     times = f"{result.p50 * 1e3:>9.2f}{result.p99 * 1e3:>9.2f}"
-    return f"{middle:>9.0f}{f'{low:.0f} - {high:.0f}':>15}{result.rate:>9.0f}{times}"
+    return f"{middle:>9.0f}{_quartiles(result.rounds):>15}{result.rate:>9.0f}{times}"
+
+
+def _quartiles(rounds: list[float]) -> str:
+    """Return the quartiles of several rounds; one has none."""
+    if len(rounds) == 1:
+        return ""
+    low, _, high = statistics.quantiles(rounds, n=4, method="inclusive")
+    return f"{low:.0f} - {high:.0f}"
 
 
 def watch_memory(proxies: dict[str, Running], traffic: Traffic, flows: int) -> bool:
@@ -293,7 +302,7 @@ def watch_memory(proxies: dict[str, Running], traffic: Traffic, flows: int) -> b
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=3000)
-    options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--rounds", type=positive, default=4)
     options.add_argument(
         "--only", default="", help="only proxies whose name contains this word, and the bare one"
     )

@@ -8,6 +8,7 @@ each answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import selectors
 import socket
 import ssl
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 
 PAGE = b"x" * 2048
 ROBOTS = b"User-agent: *\nDisallow: /private/\n" + b"".join(
@@ -57,11 +59,16 @@ class Http2(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
-                body = ROBOTS if (b":path", b"/robots.txt") in event.headers else PAGE
-                length = [(":status", "200"), ("content-length", str(len(body)))]
-                self.h2.send_headers(event.stream_id, length)
-                self.h2.send_data(event.stream_id, body, end_stream=True)
+                # A proxy whose client has left resets its requests, often in the same bytes.
+                with contextlib.suppress(h2.exceptions.StreamClosedError):
+                    self._answer(event)
         self.transport.write(self.h2.data_to_send())
+
+    def _answer(self, request: h2.events.RequestReceived) -> None:
+        body = ROBOTS if (b":path", b"/robots.txt") in request.headers else PAGE
+        length = [(":status", "200"), ("content-length", str(len(body)))]
+        self.h2.send_headers(request.stream_id, length)
+        self.h2.send_data(request.stream_id, body, end_stream=True)
 
 
 async def serve(certificates: str) -> None:
