@@ -1,6 +1,6 @@
 """Parsing and judging, without a guard, a store or a network: the tables of docs/performance.md.
 
-    python benchmarks/engine.py [--corpus FILE] [--files N]
+    python benchmarks/engine.py [--corpus FILE] [--files N] [--rounds N]
 
 All times are CPU time of this process. The peers take turns: each round measures every peer once,
 so that a slow moment of the machine affects all. A cell is the median over files of the median of
@@ -14,7 +14,7 @@ The peers, as their users call them:
     protego     `Protego.can_fetch`
     stdlib      `urllib.robotparser`, which before Python 3.14 knows no wildcards and takes the first match
     google      Google's C++ library by a wheel, `fast-robotstxt` (ctypes) or `jwm.robotstxt`
-                (pybind11), whichever is installed. It keeps nothing: each question parses the file.
+                (pybind11), whichever is installed. It caches nothing: each question parses the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import urllib.robotparser
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
-from corpus import CLASSES, CRAWL, arguments, crawled_files, files, urls
+from corpus import CLASSES, CRAWL, arguments, crawled_files, files, kind_of_core, positive, urls
 from protego import Protego
 
 from robots_guard.core.robots_file import RobotsFile
@@ -37,7 +37,6 @@ from robots_guard.rep.ruleset import compile_rules
 AGENT = "examplebot"
 RFC9309 = dialect("rfc9309")
 QUESTIONS = 100
-ROUNDS = 7
 ASKED = (1, 10)
 
 Ask = Callable[[str], object]
@@ -105,18 +104,22 @@ PEERS: dict[str, Peer] = {
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rounds", type=positive, default=7, help="rounds of each measurement")
+    options = parser.parse_args()
     corpus = files(options.corpus, options.files, options.seed)
     source = "real files" if options.corpus else "generated files"
     print(
-        f"{platform.python_implementation()} {platform.python_version()}, protego "
+        f"{platform.python_implementation()} {platform.python_version()}, {kind_of_core()}, protego "
         f"{version('protego')}, {source}: "
         + ", ".join(f"{len(corpus[name])} {name}" for name in CLASSES)
     )
-    _print_warm(corpus, options.seed)
-    _print_parsing(corpus)
-    _print_cold(crawled_files(options.corpus, options.seed), options.seed)
-    _print_spellings()
+    if "google" not in PEERS:
+        print("without Google's library: neither fast-robotstxt nor jwm.robotstxt is installed")
+    _print_warm(corpus, options.seed, options.rounds)
+    _print_parsing(corpus, options.rounds)
+    _print_cold(crawled_files(options.corpus, options.seed), options.seed, options.rounds)
+    _print_spellings(options.rounds)
 
 
 # --- Measuring ---
@@ -124,16 +127,16 @@ def main() -> None:
 Cost = dict[str, float]  # nanoseconds of CPU by way
 
 
-def measure(ways: dict[str, Callable[[], object]], times: int) -> Cost:
+def measure(ways: dict[str, Callable[[], object]], times: int, rounds: int) -> Cost:
     """Return the median over the rounds of the nanoseconds of one run, by way."""
-    rounds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
         for name, run in ways.items():
             start = time.process_time_ns()
             for _ in range(times):
                 run()
-            rounds[name].append((time.process_time_ns() - start) / times)
-    return {name: statistics.median(found) for name, found in rounds.items()}
+            spent[name].append((time.process_time_ns() - start) / times)
+    return {name: statistics.median(found) for name, found in spent.items()}
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -171,7 +174,7 @@ def _print_table(
 # --- The tables ---
 
 
-def _print_warm(corpus: dict[str, list[bytes]], seed: int) -> None:
+def _print_warm(corpus: dict[str, list[bytes]], seed: int, rounds: int) -> None:
     def cost(body: bytes) -> Cost:
         questions = urls(body, QUESTIONS, seed, CRAWL)
         ways = {}
@@ -179,7 +182,7 @@ def _print_warm(corpus: dict[str, list[bytes]], seed: int) -> None:
             ask = make(body)
             ways[name] = _asking(ask, questions)
             ways[name]()
-        return {name: spent / QUESTIONS for name, spent in measure(ways, 1).items()}
+        return {name: spent / QUESTIONS for name, spent in measure(ways, 1, rounds).items()}
 
     _print_table(
         "A question, file parsed, caches warm; half of the URLs are pages that no rule names (us)",
@@ -196,19 +199,21 @@ def _asking(ask: Ask, questions: Sequence[str]) -> Callable[[], None]:
     return run
 
 
-def _print_parsing(corpus: dict[str, list[bytes]]) -> None:
+def _print_parsing(corpus: dict[str, list[bytes]], rounds: int) -> None:
     url = "https://www.example.com/some/page?id=7"
     times = {"small": 10, "medium": 3, "large": 1, "huge": 1}
 
     def parsed(body: bytes, name: str) -> Cost:
         kept = {way: PEERS[way] for way in ("ours", "protego", "stdlib")}
         return measure(
-            {way: lambda make=make: make(body) for way, make in kept.items()}, times[name]
+            {way: lambda make=make: make(body) for way, make in kept.items()}, times[name], rounds
         )
 
     def answered(body: bytes, name: str) -> Cost:
         return measure(
-            {way: lambda make=make: make(body)(url) for way, make in PEERS.items()}, times[name]
+            {way: lambda make=make: make(body)(url) for way, make in PEERS.items()},
+            times[name],
+            rounds,
         )
 
     _print_table(
@@ -227,7 +232,7 @@ def _print_parsing(corpus: dict[str, list[bytes]]) -> None:
     )
 
 
-def _print_cold(bodies: list[bytes], seed: int) -> None:
+def _print_cold(bodies: list[bytes], seed: int, rounds: int) -> None:
     """Print the cost of a broad crawl: every file is parsed once, and asked `asked` times, each time
     after all the others."""
     questions = [urls(body, max(ASKED), seed, CRAWL) for body in bodies]
@@ -243,7 +248,7 @@ def _print_cold(bodies: list[bytes], seed: int) -> None:
 
     def costs(asked: int) -> list[Cost]:
         found = []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             row = {}
             for name, make in PEERS.items():
                 start = time.process_time_ns()
@@ -284,7 +289,7 @@ SPELLINGS = {
 }
 
 
-def _print_spellings() -> None:
+def _print_spellings(rounds: int) -> None:
     asks = {
         "ours": ours(RULES),
         "ours, strict": ours(RULES, "strict"),
@@ -294,7 +299,7 @@ def _print_spellings() -> None:
     def costs(target: str) -> list[Cost]:
         url = f"https://www.example.com{target}"
         ways = {name: (lambda ask=ask: ask(url)) for name, ask in asks.items()}
-        return [measure(ways, 200) for _ in range(5)]
+        return [measure(ways, 200, rounds) for _ in range(5)]
 
     _print_table(
         "Spellings of a target under 6 rules (us); protego judges one form, ours every form to which"

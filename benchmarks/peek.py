@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from corpus import CLASSES, arguments, files, urls
+from corpus import CLASSES, arguments, files, kind_of_core, positive, urls
 from protego import Protego
 
 from robots_guard.audit.write.log import FileAuditLog
@@ -192,11 +192,11 @@ def print_rows(title: str, rows: list[dict[str, float]]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=positive, default=7)
     parser.add_argument("--audit", default="summary", help="the setting `audit`")
     options = parser.parse_args()
     corpus = files(options.corpus, options.files, options.seed)
-    print("CPU microseconds per question, median (quartiles)")
+    print(f"{kind_of_core()}: CPU microseconds per question, median (quartiles)")
     print(f"{'class':16}" + "".join(f"{side:>21}" for side in (*SIDES, "protego / url")))
     for name in CLASSES:
         sites = [Site(number, body, options.seed) for number, body in enumerate(corpus[name])]
