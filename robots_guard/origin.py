@@ -49,6 +49,7 @@ UNGOVERNED_SCHEMES = frozenset(
         "tel",
     }
 )
+_KNOWN_SCHEMES = UNGOVERNED_SCHEMES.union(DEFAULT_PORTS)
 #: Digits alone after the colon are a port.
 _SCHEME_COLON = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")
 
@@ -89,7 +90,7 @@ def objection(url: str) -> str | None:
     continue.
     """
     found = _SCHEME_COLON.match(url)
-    if found and found[1].lower() in UNGOVERNED_SCHEMES | DEFAULT_PORTS.keys():
+    if found and found[1].lower() in _KNOWN_SCHEMES:
         return None
     return f"{url[:80]!r} is not an absolute URL: begin with http:// or https://"
 

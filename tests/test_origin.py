@@ -14,7 +14,7 @@ from support import readers
 
 from robots_guard import origin
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, origin_of, parse_authority, split_url
+from robots_guard.origin import Origin, objection, origin_of, parse_authority, split_url
 
 # These tests compare the private `_split_uncached` with what is cached, and read `_RECENT`: that
 # something is cached has no public face.
@@ -173,6 +173,25 @@ def test_http_without_its_slashes_is_refused_and_not_passed_as_another_scheme(sp
     """Browsers and some clients repair it to http://a.test, so it must not pass as ungoverned."""
     with pytest.raises(MalformedURL):
         split_url(spelling)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_absolute"),
+    [
+        ("http://a.test/", True),
+        ("HTTPS://a.test/", True),
+        ("mailto:a@b.test", True),
+        ("a.test/page", False),
+        ("a.test:80/page", False),
+        ("htps://a.test/", False),
+        ("", False),
+    ],
+)
+def test_objection_to_a_url_without_a_known_scheme(url, is_absolute):
+    said = objection(url)
+
+    assert (said is None) == is_absolute
+    assert said is None or said.startswith(f"{url!r} is not an absolute URL")
 
 
 def test_an_origin_is_its_scheme_host_and_port():
