@@ -14,8 +14,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: If this environment variable is 1, the core in the wheel is compiled by mypyc. Such a wheel is for
-#: the version of CPython and the platform that built it.
-COMPILED = "ROBOTS_GUARD_COMPILED"
+#: the version of CPython and the platform that built it. The name begins unlike those of settings,
+#: because a command refuses to run if it does not know a setting.
+COMPILED = "COMPILE_ROBOTS_GUARD"
 #: The modules that are compiled: reading robots.txt files and URLs, and matching them.
 CORE = ("robots_guard/origin.py", "robots_guard/rep/[a-z]*.py")
 #: A script whose arguments are mypy's configuration and the modules. Without debug information,

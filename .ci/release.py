@@ -118,7 +118,7 @@ def _compiled_wheel(python: str, sdist: Path, place: Path) -> Path:
         *options,
         str(sdist),
         python=python,
-        ROBOTS_GUARD_COMPILED="1",
+        COMPILE_ROBOTS_GUARD="1",
         PIP_CONSTRAINT=str(versions),
         PIP_BUILD_CONSTRAINT=str(versions),
     )
