@@ -50,22 +50,24 @@ class WheelFiles(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the files. An editable installation has none: its commands change with the tree."""
-        self._directory = Path(tempfile.mkdtemp(prefix="robots-guard-build-"))
+        # If the build fails, `finalize` is not called, and Python removes the directory at its end.
+        self._temporary = tempfile.TemporaryDirectory(prefix="robots-guard-build-")
+        directory = Path(self._temporary.name)
         if version == "editable":
             return
         for place, text in self._reference().items():
-            source = self._directory / place
+            source = directory / place
             source.parent.mkdir(parents=True, exist_ok=True)
             source.write_text(text, encoding="utf-8")
             source.chmod(0o644)
             build_data["shared_data"][str(source)] = place
         if _is_compiled():
             build_data |= {"pure_python": False, "infer_tag": True}
-            build_data["force_include"] |= self._compile(self._directory / "core")
+            build_data["force_include"] |= self._compile(directory / "core")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  hatchling's signature
         """Remove the temporary directory."""
-        shutil.rmtree(self._directory)
+        self._temporary.cleanup()
 
     def _reference(self) -> dict[str, str]:
         """Return the man pages and completion scripts by their place in the wheel."""
@@ -81,19 +83,23 @@ class WheelFiles(BuildHookInterface):
 
     def _compile(self, directory: Path) -> dict[str, str]:
         """Compile the core in a copy of the package, so that no compiled module is left in the tree.
-        Return the place of each compiled module in the wheel."""
+        Return the place of each compiled module in the wheel. Ends the build if it fails."""
         root = Path(self.root)
         package = directory / "robots_guard"
         shutil.copytree(root / "robots_guard", package, ignore=shutil.ignore_patterns("*.so"))
         # Because of what it imports, mypy would read the whole package, with all extras.
         (package / "__init__.py").write_text("", encoding="utf-8")
         modules = sorted(str(path.relative_to(root)) for each in CORE for path in root.glob(each))
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", COMPILE, root / "pyproject.toml", *modules],
             cwd=directory,
-            check=True,
+            check=False,
             stdout=sys.stderr,
         )
+        if done.returncode != 0:
+            sys.exit(
+                f"robots_guard: {COMPILED}=1 needs a C compiler, such as gcc, and Python's headers"
+            )
         build = directory / "build"
         compiled = [each for each in directory.rglob("*.so") if build not in each.parents]
         return {str(path): str(path.relative_to(directory)) for path in compiled}
