@@ -78,6 +78,10 @@ class RobotsFile:
         )
         self._rules: LRUCache[str, Ruleset] = LRUCache(KEPT_RULES)
 
+    def __reduce__(self) -> tuple[type[RobotsFile], tuple[bytes, Terms]]:
+        """Copies and pickles have no compiled rules: those of a compiled core cannot be copied."""
+        return RobotsFile, (self._document.body, self._terms)
+
     @classmethod
     def parse(
         cls, content: bytes | str, *, dialect: str = "rfc9309", matching: str = "standard"

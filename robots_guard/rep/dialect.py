@@ -8,8 +8,9 @@ a source is silent.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
@@ -65,6 +66,12 @@ class Dialect:
     lifetime: float = DAY
     lifetime_floor: float = 300.0
     lifetime_cap: float | None = field(default=DAY)
+
+    def __reduce__(self) -> tuple[Callable[[], Dialect], tuple[()]]:
+        """Copies and pickles are made by the constructor. In the compiled core, Python would make
+        an empty object and assign to its fields, which are frozen."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return partial(Dialect, **values), ()
 
 
 # Misspelt fields are accepted as Google accepts them: "Disalow" is meant, and ignoring it would

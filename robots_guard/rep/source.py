@@ -26,6 +26,10 @@ class Rule:
     line: int
     text: str
 
+    def __reduce__(self) -> tuple[type[Rule], tuple[bool, str, int, str]]:
+        """Copies and pickles are made by the constructor, as those of a dialect are."""
+        return Rule, (self.allow, self.pattern, self.line, self.text)
+
 
 class SourceText:
     """The text of a document, and one crawler's rules in it by place."""
