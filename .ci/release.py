@@ -50,7 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="robots-guard-release-") as scratch:
         built = build_twice(Path(scratch), options.output)
         if not options.no_compiled:
-            built += build_compiled(built[0], Path(scratch), options.output)
+            built += build_compiled(built, Path(scratch), options.output)
         _run("-m", "twine", "check", "--strict", *map(str, built))
         if not options.no_sbom:
             wheel = next(path for path in built if path.name.endswith("-none-any.whl"))
@@ -87,10 +87,12 @@ def _build(source: Path, output: Path, epoch: str, umask: int) -> list[Path]:
     return sorted(path for path in output.iterdir() if path.name.startswith("robots_guard-"))
 
 
-def build_compiled(sdist: Path, scratch: Path, output: Path) -> list[Path]:
-    """Build a wheel with the compiled core for each supported interpreter on this machine, and copy
-    it to `output`. Exits if a second build differs. Returns the copies."""
-    built = []
+def build_compiled(built: list[Path], scratch: Path, output: Path) -> list[Path]:
+    """Build a wheel with the compiled core from the sdist among `built`, for each supported
+    interpreter on this machine, and copy it to `output`. Exits if a second build differs. Returns
+    the copies."""
+    copies = []
+    sdist = _sdist_of(built)
     for name in _pythons():
         python = shutil.which(name)
         if python is None or subprocess.run([python, "-V"], check=False).returncode != 0:
@@ -99,9 +101,9 @@ def build_compiled(sdist: Path, scratch: Path, output: Path) -> list[Path]:
         first, second = (_compiled_wheel(python, sdist, scratch / name / each) for each in "12")
         if first.read_bytes() != second.read_bytes():
             sys.exit(f"release: {first.name} differs when it is built a second time")
-        built.append(Path(shutil.copy(first, output)))
+        copies.append(Path(shutil.copy(first, output)))
         print(f"release: two builds are equal: {first.name}")
-    return built
+    return copies
 
 
 def _compiled_wheel(python: str, sdist: Path, place: Path) -> Path:
@@ -141,10 +143,13 @@ def _project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+def _sdist_of(built: list[Path]) -> Path:
+    return next(path for path in built if path.name.endswith(".tar.gz"))
+
+
 def _aged_copy(built: list[Path], place: Path) -> Path:
     """The source tree of the sdist, in another directory, with other permissions and times."""
-    sdist = next(path for path in built if path.name.endswith(".tar.gz"))
-    with tarfile.open(sdist) as archive:
+    with tarfile.open(_sdist_of(built)) as archive:
         archive.extractall(place, filter="data")
     (source,) = place.iterdir()
     for number, path in enumerate(sorted(source.rglob("*"))):

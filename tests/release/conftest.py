@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tarfile
@@ -9,6 +10,7 @@ import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -27,6 +29,14 @@ class Release(NamedTuple):
     prefix: Path  # the files that the wheel puts beside its command: share/...
     sdist: Path
     metadata: Message
+
+
+def script(path: Path) -> ModuleType:
+    """A script of the repository as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
 import pytest
-from release.conftest import ROOT
+from release.conftest import ROOT, script
 
 from robots_guard.configuration.environment import PREFIX
 
@@ -19,10 +18,7 @@ FAILING_MYPYC = "def mypycify(*_, **__): raise SystemExit(\"error: command 'gcc'
 
 @pytest.fixture(scope="module")
 def hook():
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(ROOT / "hatch_build.py")
 
 
 def test_the_variable_is_not_read_as_a_setting(hook):

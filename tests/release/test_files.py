@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from release.conftest import ROOT
+from release.conftest import ROOT, script
 from support.programs import program
 
 import robots_guard
@@ -22,6 +22,24 @@ GENERATED = {"PKG-INFO"}
 def test_two_builds_are_equal_and_accepted_by_twine(release):
     assert "release: two builds are equal" in release.output
     assert release.output.count("PASSED") == 2
+
+
+def test_compiled_wheels_are_built_from_the_sdist(release, tmp_path, monkeypatch):
+    releasing = script(ROOT / ".ci" / "release.py")
+    sources = set()
+
+    def compiled_wheel(python, sdist, place):
+        sources.add(sdist)
+        place.mkdir(parents=True)
+        wheel = place / "compiled.whl"
+        wheel.touch()
+        return wheel
+
+    monkeypatch.setattr(releasing, "_compiled_wheel", compiled_wheel)
+    built = sorted(release.directory.glob("robots_guard-*"))  # the wheel is the first
+    releasing.build_compiled(built, tmp_path, tmp_path)
+
+    assert [path.name for path in sources] == [f"{release.sdist.name}.tar.gz"]
 
 
 def test_the_sums_are_those_of_the_files(release):
