@@ -177,8 +177,8 @@ FAULTS = (
     Fault(
         name="older-wins",
         module="robots_guard.stores.memory",
-        old="if cached is None or cached.may_be_replaced_by(policy, now):",
-        new="if cached is None or not cached.may_be_replaced_by(policy, now):",
+        old="if not cached.may_be_replaced_by(policy, now):",
+        new="if cached.may_be_replaced_by(policy, now):",
     ),
     # -- verdicts
     Fault(
