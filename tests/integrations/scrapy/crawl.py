@@ -276,8 +276,7 @@ def _spider_class(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
-    from robots_guard.core.deferral import AwaitingPolicy
-    from robots_guard.scrapy.deferral.gate import OriginGate
+    from robots_guard.scrapy.deferral.return_state import DEFERRAL
 
     class PlanSpider(scrapy.Spider):
         name = "plan"
@@ -342,12 +341,8 @@ def _spider_class(plan: dict[str, Any]) -> Any:
 
         def on_scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
-            gate = OriginGate.of(self.crawler)
-            if isinstance(
-                gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), AwaitingPolicy
-            ):
-                return  # sent back while its policy is fetched, without a verdict
-            if key is not None and "_robots_guard_df" in request.meta:
+            # Without this value it is sent back while its policy is fetched, without a verdict.
+            if key is not None and DEFERRAL in request.meta:
                 count = results[key].get("deferrals", 0) + 1
                 self.record(key, {"action": "defer", "reason": "unreachable", "deferrals": count})
 

@@ -334,7 +334,9 @@ def test_h12_a_refresh_in_the_background_uses_the_proxy(net, tmp_path):
         spider={"meta": {"proxy": proxy.url}},
     )
 
-    assert sorted(proxy.targets) == [f"{real.url}/1", f"{real.url}/2", f"{real.url}/robots.txt"]
+    assert sorted(proxy.targets) == [f"{real.url}/1", f"{real.url}/2", f"{real.url}/robots.txt"], (
+        done.log
+    )
     assert real.received == []
     assert "Traceback" not in done.log
     policies = open_store(path)
