@@ -63,12 +63,19 @@ def net() -> Iterator[Loopback]:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """A real redis-server."""
+def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield server
     server.process.terminate()
     server.process.wait(60)
+
+
+@pytest.fixture
+def redis_server(running_redis: Redis) -> Redis:
+    """A real redis-server, empty: a turn that another test has reserved would keep this one waiting."""
+    with running_redis.client() as client:
+        client.flushall()
+    return running_redis
 
 
 @pytest.fixture(scope="session")

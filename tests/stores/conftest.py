@@ -22,13 +22,6 @@ from robots_guard.stores.sqlite import SqliteStore
 
 
 @pytest.fixture
-def empty_redis(redis_server):
-    with redis_server.client() as client:
-        client.flushall()
-    return redis_server
-
-
-@pytest.fixture
 def empty_cluster(redis_cluster):
     with redis_cluster.client() as client:
         client.flushall(target_nodes=client.PRIMARIES)

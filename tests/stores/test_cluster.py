@@ -120,9 +120,9 @@ def refused_by(url: str) -> None:
         store.close()
 
 
-def test_one_server_named_as_a_cluster_is_an_error_with_the_remedy(empty_redis):
+def test_one_server_named_as_a_cluster_is_an_error_with_the_remedy(redis_server):
     with pytest.raises(SettingsError, match="not a node of a Redis Cluster: use redis://"):
-        open_store(f"redis+cluster://127.0.0.1:{empty_redis.port}/")
+        open_store(f"redis+cluster://127.0.0.1:{redis_server.port}/")
 
 
 @pytest.mark.parametrize("rights", ["writes", "looks"])

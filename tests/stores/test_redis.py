@@ -35,14 +35,14 @@ STORES = Path(__file__).parents[2] / "docs" / "stores.md"
 
 
 @pytest.fixture
-def client(empty_redis):
-    with empty_redis.client() as made:
+def client(redis_server):
+    with redis_server.client() as made:
         yield made
 
 
 @pytest.fixture
-def store(empty_redis):
-    made = open_store(f"{empty_redis.url}?prefix=rg:")
+def store(redis_server):
+    made = open_store(f"{redis_server.url}?prefix=rg:")
     yield made
     made.close()
 
@@ -52,8 +52,8 @@ def opened(url, clock) -> RedisStore:
     return open_redis(url, breaker=lambda: Breaker(clock, lambda: 0.0))
 
 
-def test_all_keys_have_the_prefix_and_expire(empty_redis, client):
-    store = open_store(f"{empty_redis.url}?prefix=fleet*[1]:")
+def test_all_keys_have_the_prefix_and_expire(redis_server, client):
+    store = open_store(f"{redis_server.url}?prefix=fleet*[1]:")
     put(store, policy())
     store.take(A, "x", 1000.0, 35.0)
     client.set("fleetX1:{https://b.test}:policy", "another's")
@@ -69,14 +69,14 @@ def test_all_keys_have_the_prefix_and_expire(empty_redis, client):
     store.close()
 
 
-def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
+def test_an_acl_for_the_prefix_is_enough(redis_server, client):
     words = next(
         line for line in STORES.read_text().splitlines() if line.startswith("ACL SETUSER")
     ).split()
     client.execute_command(
         *words[:3], "reset", *("secret".join(word.split("password")) for word in words[3:])
     )
-    store = open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0")
+    store = open_store(f"redis://crawler:secret@127.0.0.1:{redis_server.port}/0")
     put(store, policy())
 
     assert store.get(A) == policy()
@@ -94,7 +94,7 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
         SettingsError,
         match=r"no permissions.*grant it .*that https://.*/stores.html#redis-and-valkey lists",
     ):
-        open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
+        open_store(f"redis://crawler:secret@127.0.0.1:{redis_server.port}/0?prefix=other:")
 
 
 def test_a_lease_expires(store):
@@ -278,13 +278,13 @@ def test_a_lease_that_lasts_too_long_counts_as_expired(store, client, millisecon
     assert 0 < client.pttl("rg:{https://a.test}:lease") <= 35_000
 
 
-def test_a_missing_permission_is_not_mistaken_for_another_type(empty_redis, client):
+def test_a_missing_permission_is_not_mistaken_for_another_type(redis_server, client):
     """Otherwise every turn would be granted, since an unreadable value cannot forbid it."""
     put(RedisStore(client), policy())
     client.execute_command(
         "ACL", "SETUSER", "blind", "reset", "on", ">secret", "~rg:*", "+@all", "-getrange"
     )
-    blind = RedisStore(redis.Redis(port=empty_redis.port, username="blind", password="secret"))
+    blind = RedisStore(redis.Redis(port=redis_server.port, username="blind", password="secret"))
     with pytest.raises(StoreError, match="refuses"):
         blind.reserve(A, 60.0, lambda: 1.0)
     assert not client.exists("rg:{https://a.test}:turns")
@@ -372,8 +372,8 @@ def lossy(port: int) -> Iterator[tuple[int, threading.Event]]:
         thread.join()
 
 
-def test_a_call_whose_answer_was_lost_is_retried_once(empty_redis, clock):
-    with lossy(empty_redis.port) as (port, lose):
+def test_a_call_whose_answer_was_lost_is_retried_once(redis_server, clock):
+    with lossy(redis_server.port) as (port, lose):
         store = opened(f"redis://127.0.0.1:{port}/0?timeout=20", clock)
 
         lose.set()
@@ -419,37 +419,37 @@ def configured(client, **settings) -> Iterator[None]:
     ("credentials", "message"),
     [("", "uthenticat"), ("me:wrong@", "invalid username-password pair")],
 )
-def test_a_refused_password_is_an_error_at_startup(empty_redis, client, credentials, message):
+def test_a_refused_password_is_an_error_at_startup(redis_server, client, credentials, message):
     client.ping()
     with (
         configured(client, requirepass="secret"),
         pytest.raises(SettingsError, match=f"{message}.*: put them into the URL") as raised,
     ):
-        open_store(f"redis://{credentials}127.0.0.1:{empty_redis.port}/0")
+        open_store(f"redis://{credentials}127.0.0.1:{redis_server.port}/0")
     assert "wrong" not in str(raised.value)
 
 
-def test_a_full_server_is_an_error_at_startup(empty_redis, client):
+def test_a_full_server_is_an_error_at_startup(redis_server, client):
     with (
         configured(client, maxmemory=1),
         pytest.raises(SettingsError, match="it is full: set maxmemory-policy"),
     ):
-        open_store(empty_redis.url)
+        open_store(redis_server.url)
 
 
-def test_too_few_replicas_are_an_error_at_startup(empty_redis, client):
+def test_too_few_replicas_are_an_error_at_startup(redis_server, client):
     with (
         configured(client, min_replicas_to_write=1),
         pytest.raises(SettingsError, match="it reaches too few replicas"),
     ):
-        open_store(empty_redis.url)
+        open_store(redis_server.url)
 
 
 @pytest.fixture
-def replica(empty_redis, client):
+def replica(redis_server, client):
     """A read-only replica of a server that does not exist."""
     client.replicaof("127.0.0.1", 1)
-    yield empty_redis
+    yield redis_server
     client.replicaof("NO", "ONE")
 
 
@@ -460,12 +460,12 @@ def test_a_read_only_replica_is_reported_as_one(replica):
         open_store(replica.url)
 
 
-def test_a_read_only_replica_can_be_opened_read_only(empty_redis, client, clock):
-    store = opened(empty_redis.url, clock)
+def test_a_read_only_replica_can_be_opened_read_only(redis_server, client, clock):
+    store = opened(redis_server.url, clock)
     put(store, policy())
     client.replicaof("127.0.0.1", 1)
     try:
-        looks = look_at(empty_redis.url)
+        looks = look_at(redis_server.url)
         assert looks.get(A) == policy()
         looks.close()
     finally:
@@ -473,8 +473,8 @@ def test_a_read_only_replica_can_be_opened_read_only(empty_redis, client, clock)
         store.close()
 
 
-def test_a_server_that_becomes_a_replica_refuses_writes_and_is_retried(empty_redis, client, clock):
-    store = opened(empty_redis.url, clock)
+def test_a_server_that_becomes_a_replica_refuses_writes_and_is_retried(redis_server, client, clock):
+    store = opened(redis_server.url, clock)
     put(store, policy())
     client.replicaof("127.0.0.1", 1)
     try:
@@ -494,8 +494,8 @@ def test_a_server_that_becomes_a_replica_refuses_writes_and_is_retried(empty_red
     store.close()
 
 
-def test_a_changed_password_is_reported_and_retried(empty_redis, client, clock):
-    store = opened(empty_redis.url, clock)
+def test_a_changed_password_is_reported_and_retried(redis_server, client, clock):
+    store = opened(redis_server.url, clock)
     with configured(client, requirepass="secret"):
         store._client.connection_pool.disconnect()
         with pytest.raises(StoreError, match=r"refuses.*put them into the URL"):
@@ -508,8 +508,8 @@ def test_a_changed_password_is_reported_and_retried(empty_redis, client, clock):
     store.close()
 
 
-def test_a_refused_command_is_not_sent_until_the_retry(empty_redis, client, clock):
-    store = opened(empty_redis.url, clock)
+def test_a_refused_command_is_not_sent_until_the_retry(redis_server, client, clock):
+    store = opened(redis_server.url, clock)
     with configured(client, maxmemory=1):
         with pytest.raises(StoreError, match="it is full"):
             put(store, policy())
@@ -578,11 +578,11 @@ def test_keys_that_are_not_origins_are_not_listed(store, client):
     assert list(store.origins()) == [A]
 
 
-def test_the_mac_key_comes_from_a_file_or_the_environment(empty_redis, tmp_path, monkeypatch):
+def test_the_mac_key_comes_from_a_file_or_the_environment(redis_server, tmp_path, monkeypatch):
     monkeypatch.setenv("STORE_KEY", KEY.decode())
     (tmp_path / "key").write_bytes(KEY + b"\n")
-    one = open_store(f"{empty_redis.url}?hmac_env=STORE_KEY")
-    two = open_store(f"{empty_redis.url}?hmac_file={tmp_path}/key")
+    one = open_store(f"{redis_server.url}?hmac_env=STORE_KEY")
+    two = open_store(f"{redis_server.url}?hmac_file={tmp_path}/key")
     put(one, policy())
 
     assert two.get(A) == policy()

@@ -316,7 +316,6 @@ def test_damaged_values_are_ignored(redis_server):
         ):
             client.set(store._turn_key(A), value)
             assert wait_of(store.reserve(A, 10, lambda: 0.0)) == 0, value
-        client.flushall()
 
 
 RESERVE = """

@@ -228,5 +228,5 @@ def make(kind: str, request: Any, tmp_path: Path) -> Any:
         return RedisStore(fakeredis.FakeRedis())
     if kind == "redis cluster":
         return open_redis(request.getfixturevalue("empty_cluster").url)
-    client = request.getfixturevalue("empty_redis").client()
+    client = request.getfixturevalue("redis_server").client()
     return RedisStore(client, key=KEY if kind == "redis with MACs" else None)

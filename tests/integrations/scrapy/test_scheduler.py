@@ -15,7 +15,6 @@ SLOW = "User-agent: *\nCrawl-delay: 0.5\n"
 @pytest.fixture
 def scrapy_redis(redis_server):
     """Settings of scrapy-redis on an empty server."""
-    redis_server.client().flushall()
     return {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
         "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
