@@ -9,6 +9,7 @@ import trustme
 from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.process import refused_start
 from integrations.mitmproxy.wire import closed, inside, plain, tunnel
+from support.waiting import eventually
 
 UNSAFE = {
     "rawtcp=true": "rawtcp=false",
@@ -118,7 +119,7 @@ def test_an_allowed_unsafe_option_is_recorded(kind, start, http_site):
         "CONNECT",
     )
     assert connected["relaxed"] == "allow_unsafe=tcp_hosts"
-    assert http_site.tap.byte_count == len(data)
+    eventually(lambda: http_site.tap.byte_count == len(data))
 
 
 def test_an_allowed_option_allows_only_itself(start, http_site):

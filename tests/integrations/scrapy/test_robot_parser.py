@@ -156,13 +156,14 @@ def test_scrapys_own_middleware_judges_by_it(net):
 
 def test_scrapys_own_middleware_lets_waiting_requests_pass_and_the_guard_does_not(net):
     """docs/migration/scrapy.md says so. Each waiting request awaits the same Deferred, and the first
-    one leaves no parser in it for the others."""
+    one leaves no parser in it for the others. How many wait depends on when the robots.txt arrives."""
     site = net.origin("User-agent: mybot\nDisallow: /private/\n")
     pages = [f"{site.url}/private/{number}" for number in range(5)]
 
     crawl(pages, BUILT_IN)
-    assert len(site.targets) == 3
+    passed = len(site.targets)
+    assert passed > 0
 
     guarded = crawl(pages)
-    assert len(site.targets) == 3
+    assert len(site.targets) == passed
     assert {guarded[page]["action"] for page in pages} == {"drop"}
