@@ -7,6 +7,7 @@ import itertools
 import math
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
@@ -414,6 +415,18 @@ async def test_a_short_call_returns_before_any_other_task_runs(calls, disk, monk
         await calls.make(disk.fail)
     assert ran == []
     assert calls._pending == []
+    assert calls._room._free == STORE_WIDTH
+
+
+async def test_a_call_that_is_cancelled_in_its_thread_fails_as_a_store_error(
+    calls, disk, monkeypatch
+):
+    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+    cancelled = Future()
+    cancelled.cancel()
+    monkeypatch.setattr(calls._runtime, "submit", lambda *_: cancelled)
+    with pytest.raises(StoreError, match="a call to the disk was cancelled"):
+        await calls.make(disk.read)
     assert calls._room._free == STORE_WIDTH
 
 

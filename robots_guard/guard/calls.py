@@ -135,7 +135,7 @@ class Calls:
         Returns whether the call has ended."""
         if call.began < self._may_block_from:
             return False
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, CancelledError):  # `_result` raises the latter
             call.thread.exception(min(BLOCKING_WAIT, seconds))
         if not call.thread.done():
             self._may_block_from = self._clocks.monotonic() + BLOCKING_PAUSE
