@@ -381,6 +381,18 @@ def test_the_results_of_a_shortcut_are_limited(history):
         assert len(shortcut.results) <= MOST_RESULTS
 
 
+# `_shortcuts` is private: only its entries tell whether others were dropped.
+def test_a_shortcut_that_replaces_another_uses_no_more_memory(history, monkeypatch):
+    history.ask(asked(agent="first"))
+    size = history.guard._checks._shortcuts[ORIGINS[0], "first"].size
+    monkeypatch.setattr(checks, "SHORTCUTS_BYTES", 3 * size)
+    history.apply("pause", (ORIGINS[0], 60.0))  # so that each question is checked in full
+    for _ in range(5):
+        history.ask(asked(agent="second"))
+
+    assert len(history.guard._checks._shortcuts) == 2
+
+
 def test_shortcuts_are_dropped_before_they_use_too_much_memory(history, monkeypatch):
     policy = history.memory.get(ORIGINS[0])
     monkeypatch.setattr(checks, "SHORTCUTS_BYTES", 4 * policy.size)

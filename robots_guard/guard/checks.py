@@ -104,11 +104,15 @@ class Checks:
         """Keep a shortcut. All are dropped when they may have used too much memory."""
         if shortcut is None:
             return
+        key = question.origin, question.agent
+        replaced = self._shortcuts.pop(key, None)
+        if replaced is not None:
+            self._shortcuts_size -= replaced.size
         self._shortcuts_size += shortcut.size
         if self._shortcuts_size > SHORTCUTS_BYTES:
             self._shortcuts.clear()
             self._shortcuts_size = shortcut.size
-        self._shortcuts[question.origin, question.agent] = shortcut
+        self._shortcuts[key] = shortcut
 
     def _run_opened(self, state: Opened, question: Question) -> Decided | None:
         """Return the decision on /robots.txt itself with the delay known in memory; None if the
