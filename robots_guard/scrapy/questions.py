@@ -26,7 +26,8 @@ BYPASS = "dont_obey_robotstxt"
 #: Meta keys and header fields (as Scrapy spells names) that an ordinary request does not have.
 _SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED}
 _HOST = frozenset((b"Host",))
-_SPECIAL_FIELDS = _HOST | {b"User-Agent"}
+_USER_AGENT = frozenset((b"User-Agent",))
+_SPECIAL_FIELDS = _HOST | _USER_AGENT
 
 
 class Questions:
@@ -64,15 +65,7 @@ class Questions:
             origin, target = split_cached(url)
         except (NotGoverned, MalformedURL):
             return None
-        spider = self._crawler.spider
-        return Question(
-            origin=origin,
-            target=target,
-            agent=self._agent,
-            method=request.method,
-            user_agent=self._user_agent,
-            client=spider.name if spider else "",
-        )
+        return self._question(request, origin, target)
 
     def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
         """The question for a URL that a request has led to. `sent`: whether it has reached the
@@ -134,18 +127,23 @@ class Questions:
     def _question(
         self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None
     ) -> Question:
-        headers = request.headers
-        user_agent = headers.get("User-Agent") if headers else None
         spider = self._crawler.spider
         return Question(
             origin=origin,
             target=target,
             agent=self._agent,
             method=request.method,
-            user_agent=user_agent.decode("latin-1") if user_agent else self._user_agent,
+            user_agent=self._user_agent_of(request),
             client=spider.name if spider else "",
             deferral=deferral,
         )
+
+    def _user_agent_of(self, request: Request) -> str:
+        """The User-Agent with which the request will be sent."""
+        if _USER_AGENT.isdisjoint(request.headers):  # as for most
+            return self._user_agent
+        given = request.headers.get("User-Agent")
+        return given.decode("latin-1") if given else self._user_agent
 
 
 def hosts_of(request: Request) -> list[bytes]:
