@@ -2,8 +2,8 @@
 web pages make.
 
 Invariant: lines are parsed once, when the log is opened; those of finished files are read from
-their index (audit/read/index.py). It and compacted files are read from the newest on, so that a
-query for the newest records does not read the others. Records written after opening are not
+their index (audit/read/index.py). The index and compacted files are read from the newest on, so
+that a query for the newest records does not read the others. Records written after opening are not
 included.
 """
 
@@ -72,8 +72,8 @@ class LoadedSearch(Search):
         return remove_damaged(self._copies) or super()._has_new_unusable(error)
 
     def is_whole(self) -> bool:
-        """Whether the compacted files are still there: retention may have removed one. The same of
-        copies of other files."""
+        """Whether the compacted files, and the copies of others, still exist: retention may have
+        removed one."""
         compacted = (segment.path for segment in self._compacted)
         return all(path.exists() for path in (*compacted, *self._copies))
 

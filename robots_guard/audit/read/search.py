@@ -235,14 +235,14 @@ class Search:
                     self._open(copies=attempt >= MAX_ATTEMPTS // 2)
                 return work()
             except (SettingsError, FileNotFoundError) as error:
-                opens = self._has_gone() or self._has_new_unusable(error)
+                opens = self._has_missing_file() or self._has_new_unusable(error)
                 if not opens:
                     raise
         raise SettingsError(
             f"{str(self._directory)!r} changes faster than it can be read: try again later"
         )
 
-    def _has_gone(self) -> bool:
+    def _has_missing_file(self) -> bool:
         """Whether a file that is read no longer exists."""
         return any(map(is_gone, self._segments)) or not all(copy.exists() for copy in self._copies)
 
