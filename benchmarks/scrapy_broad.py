@@ -212,9 +212,9 @@ def main(rounds: int, origins: int, sides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    import protego  # noqa: F401
+    import protego  # noqa: F401  each fork would import it again
 
-    import robots_guard.scrapy.addon  # noqa: F401
+    import robots_guard.scrapy.addon  # noqa: F401  and this
 
     given = sys.argv[1:]
     main(

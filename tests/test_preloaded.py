@@ -35,7 +35,7 @@ node = Node()
 node.itself = node
 del node
 """,
-    "a task that nobody awaits": """
+    "a task that is never awaited": """
 import asyncio
 loop = asyncio.new_event_loop()
 async def wait():
