@@ -3,6 +3,7 @@
     RobotsGuardError
       x SettingsError    a setting cannot be used: the operator has to correct it
           x MissingExtra     an optional part of the package is not installed
+          x ShuttingDown     a proxy ends: see gateway/waits.py
       x NotGoverned      the URL has another scheme than http(s): no robots.txt governs it
       x MalformedURL     an http(s) URL whose authority is ambiguous: refused, never guessed at
       x StoreError       a policy store failed: treated as a miss, counted and logged
@@ -12,6 +13,7 @@
       x AuditLogError    a record could not be written
           x UnconfirmedRecord  it was written, but after an error it may not be durable
       x ClosedGuard      a guard is used that is closed, or that belongs to the parent of a fork
+      x NoRoomToWait     a proxy holds too many requests already: see gateway/waits.py
       x RequestRefused   the guard refused a request: see gateway/errors.py
 
 A network failure, a 503 or a malformed robots.txt is not an error: it is a fetch outcome.

@@ -31,7 +31,7 @@ from msgspec import Meta
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
-from robots_guard.core.component import Component
+from robots_guard.core.component import PROXIES, Component
 from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_of
 from robots_guard.core.verdict import Decision, Terms
@@ -64,7 +64,7 @@ def _objection_to_token(token: str) -> str:
 
 
 #: The only components that release what they cannot record: their own operator uses them.
-_RELEASE_UNRECORDED = frozenset(Component) - {Component.PROXY}
+_RELEASE_UNRECORDED = frozenset(Component) - PROXIES
 #: The components whose PASSes are not counted, because no request follows them.
 UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")

@@ -21,6 +21,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import ClosedGuard
+from robots_guard.gateway.admission import has_signals
 from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.errors import (
     RequestDeferred,
@@ -31,7 +32,6 @@ from robots_guard.gateway.errors import (
 from robots_guard.guard.guard import Guard
 from robots_guard.ports import Clocks
 from robots_guard.rep.html.page import Page
-from robots_guard.rep.signals.headers import FIELDS
 from robots_guard.settings import Settings
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class Gate:
         page = None
         if responses.needs_page(decision.question, head):
             page = Page(is_incomplete=True)
-        elif not self.settings.enforces_signals and not _has_signals(head):
+        elif not self.settings.enforces_signals and not has_signals(head):
             return
         verdict = responses.judge(
             decision.question, head, page, policy=decision.policy, client_pays=True
@@ -240,7 +240,3 @@ def _is_cancelling() -> bool:
     """Whether the current task itself is to be cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _has_signals(head: ResponseHead) -> bool:
-    return any(name.strip().lower() in FIELDS for name, _ in head.headers)

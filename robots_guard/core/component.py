@@ -10,6 +10,7 @@ class Component(StrEnum):
 
     SCRAPY = "scrapy"
     PROXY = "proxy"
+    SERVE = "serve"  # the decision service behind Envoy or Squid
     CLI = "cli"
     CONSOLE = "console"
     PYTHON = "python"  # a program that asks by the Python API
@@ -18,4 +19,15 @@ class Component(StrEnum):
 
 
 #: The components that hand a demand for payment to their client, which can answer it.
-PAYING = frozenset((Component.PROXY, Component.PYTHON, Component.HTTPX, Component.AIOHTTP))
+PAYING = frozenset(
+    (
+        Component.PROXY,
+        Component.SERVE,
+        Component.PYTHON,
+        Component.HTTPX,
+        Component.AIOHTTP,
+    )
+)
+#: The components between clients and sites. Their operator is not their user, so that by default
+#: they refuse what they cannot record.
+PROXIES = frozenset((Component.PROXY, Component.SERVE))

@@ -32,6 +32,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.rep.html.page import Page
+from robots_guard.rep.signals.headers import FIELDS
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
 
@@ -224,13 +225,46 @@ class Admission:
             return None
         return responses.record(request.question, head, verdict, request.id)
 
+    def judge_fields(self, decision_id: str, head: ResponseHead) -> Decision | None:
+        """Return the decision on a response of which only the fields are read, recorded; None if
+        nothing is stated in them and nothing refused. Raises KeyError.
+
+        If its page could deny a declared purpose, the record says that the response was judged
+        incompletely.
+        """
+        page = None
+        if self.needs_page(decision_id, head):
+            page = Page(is_incomplete=True)
+        elif not (self.must_judge_response(decision_id) or has_signals(head)):
+            return None
+        return self.judge_response(decision_id, head, page)
+
+    def must_judge_response(self, decision_id: str) -> bool:
+        """Whether the response to a tracked request may not be passed on unjudged: its signals are
+        enforced, or the operator has them recorded. Raises KeyError."""
+        terms = self._guard.terms(self._tracked[decision_id].question.origin)
+        return terms.enforces_signals or terms.signals == "record"
+
     def release(self, decision_id: str) -> None:
         """Forget a request that has ended, or that is judged again."""
         self._tracked.pop(decision_id, None)
 
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the tracked requests' decisions."""
+        return tuple(self._tracked)
+
+    def __contains__(self, decision_id: str) -> bool:
+        """Whether a request is tracked."""
+        return decision_id in self._tracked
+
     def __len__(self) -> int:
         """The number of tracked requests."""
         return len(self._tracked)
+
+
+def has_signals(head: ResponseHead) -> bool:
+    """Whether a response has a field in which a signal may be."""
+    return any(name.strip().lower() in FIELDS for name, _ in head.headers)
 
 
 def _required_delay(decision: Decision) -> float:

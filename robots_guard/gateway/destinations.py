@@ -15,6 +15,7 @@ from cachetools import TTLCache
 
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
 from robots_guard.fetch.destinations import Destinations
+from robots_guard.origin import Origin
 
 _CACHED_NAMES = 4096  # names
 _LOOKUP_TIMEOUT = 5.0  # seconds
@@ -68,6 +69,27 @@ class DestinationPolicy:
         except NotLookedUp:
             return self._judge_host(host, has_parent, await _look_up(host))
 
+    async def objection_to_origin(self, origin: Origin, *, in_tunnel: bool) -> str | None:
+        """Why a connection to this origin may not be made, or None, for an integration that does
+        not connect itself."""
+        try:
+            return self.known_objection_to_origin(origin, in_tunnel=in_tunnel)
+        except NotLookedUp:
+            addresses = await _look_up(origin.host)
+        own = self._objection_to_own(addresses, origin.port)
+        return own or self._judge_host(origin.host, False, addresses)
+
+    def known_objection_to_origin(self, origin: Origin, *, in_tunnel: bool) -> str | None:
+        """What `objection_to_origin` returns, if it is known without a lookup. Raises
+        NotLookedUp."""
+        objection = self.objection_to_port(origin.port, in_tunnel=in_tunnel)
+        if objection is None and any(at == origin.port for _, at, *_ in self._listening()):
+            address = literal(origin.host)
+            if address is None:
+                raise NotLookedUp(origin.host)
+            objection = self._objection_to_own((address,), origin.port)
+        return objection or self.known_objection_to_host(origin.host, has_parent=False)
+
     def known_objection_to_host(self, host: str, *, has_parent: bool) -> str | None:
         """What `objection_to_host` returns, if it is known without a lookup. Raises NotLookedUp."""
         try:
@@ -88,10 +110,15 @@ class DestinationPolicy:
 
     def objection_to_addresses(self, addresses: Iterable[Address], port: int) -> str | None:
         """Why a connection to these addresses of one host may not be made, or None."""
+        found = tuple(addresses)
+        own = self._objection_to_own(found, port)
+        return own or self._destinations.objection(found, public_only=False)
+
+    def _objection_to_own(self, addresses: Iterable[Address], port: int) -> str | None:
         listening = [literal(host) for host, at, *_ in self._listening() if at == port]
         if any(_reaches_proxy(address, own) for address in addresses for own in listening):
             return "it is the address of this proxy, which would send requests to itself"
-        return self._destinations.objection(addresses, public_only=False)
+        return None
 
 
 async def _look_up(host: str) -> tuple[Address, ...]:

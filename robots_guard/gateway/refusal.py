@@ -97,6 +97,11 @@ def shutting_down(*, method: str = "GET") -> ProxyReply:
     return reply._replace(headers=(*reply.headers, ("Connection", "close")))
 
 
+def too_many_held(*, method: str = "GET") -> ProxyReply:
+    """The response while so many requests are held that no further one may wait."""
+    return _retry_later("Too many requests wait for their turn.", method)
+
+
 def no_room(*, method: str = "GET") -> ProxyReply:
     """The response to an upload while other uploads take all the memory for bodies."""
     return _retry_later("Other uploads take all the memory for bodies (body_memory).", method)

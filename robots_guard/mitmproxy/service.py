@@ -21,6 +21,7 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
+from robots_guard.gateway.redirects import PortFetcher
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.refusal_templates import RefusalTemplates
 from robots_guard.guard.guard import Guard
@@ -30,7 +31,6 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.egress.fetcher import MitmFetcher
 from robots_guard.mitmproxy.egress.passthrough import Passthrough
-from robots_guard.mitmproxy.egress.redirects import PortFetcher
 from robots_guard.mitmproxy.replies.status import HOST
 from robots_guard.mitmproxy.request.destinations import ClientDestinations, reverse_targets
 from robots_guard.mitmproxy.request.permits import Permits

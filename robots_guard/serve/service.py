@@ -1,0 +1,306 @@
+"""The decision service: admits the requests of a data plane, whatever protocol it asks by.
+
+    admit      the permission to send a request at once, with the origin's turn; or the response to
+               its client
+    respond    the response has begun: its turn counts from here, and its fields are judged
+    release    the request has ended without a response
+
+Invariant: deny first. A request passes only by an `Admitted`. An exception, a fault, a shutdown, an
+audit log that cannot be written, too many requests that wait: each is a response instead. Where
+signals are enforced, the response to a request that is not known is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from robots_guard.core.component import Component
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Action, Decision, Exemption, Verdict
+from robots_guard.errors import SettingsError
+from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.decision_log import DecisionLog
+from robots_guard.gateway.destinations import Addresses, NotLookedUp
+from robots_guard.gateway.redirects import PortFetcher
+from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down, too_many_held
+from robots_guard.gateway.refusal_templates import RefusalTemplates
+from robots_guard.gateway.waits import MAX_HELD, NoRoomToWait, ShuttingDown, Waits
+from robots_guard.gateway.wire import Wire
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.invocation import BARE, Invocation
+from robots_guard.origin import Origin
+from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
+
+log = logging.getLogger("robots_guard")
+
+COMPONENT = Component.SERVE
+_NO_VERDICT = "The guard could not reach a verdict."
+_NO_VERDICT_ON_RESPONSE = "The guard could not reach a verdict on the response."
+
+
+class Admitted(NamedTuple):
+    """The permission to send a request at once.
+
+    `id` is that of the decision: the data plane hands it back with the response. `needs_response`
+    says whether `respond` must be awaited when the response begins, because its turn counts from
+    there or its fields are judged.
+    """
+
+    id: str
+    needs_response: bool
+
+
+class DecisionService:
+    """The guard for one data plane. Each process has its own. It must be created where an event
+    loop runs.
+
+    `invocation` says what printed commands must name. `on_decision` is called with each decision on
+    a request. `listening` returns the addresses of this service and of its data plane, to which no
+    request may lead. At most `max_held` requests wait at a time. Raises SettingsError.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        invocation: Invocation = BARE,
+        on_decision: Callable[[Decision], None] = lambda _: None,
+        listening: Callable[[], Addresses] = tuple,
+        max_held: int = MAX_HELD,
+    ) -> None:
+        self.settings = settings
+        self.on_decision = on_decision
+        self.fault: str | None = None
+        self._identity = settings.identity()
+        self._destinations = settings.destinations(listening)
+        self._decision_log = DecisionLog(settings.log, settings.privacy, invocation)
+        self._refusals = RefusalTemplates(settings.contact, invocation)
+        self._waits = Waits(max_held)
+        self._calls = 0  # of `admit` and `respond`
+        self._guard = self._open_guard()
+        self._admission = Admission(self._guard, CLOCKS)
+        self._is_closed = False
+
+    def _open_guard(self) -> Guard:
+        # Clients choose the origins, so that none of them is trusted.
+        fetcher = direct_fetcher(self.settings, trusts_caller=False)
+        return open_guard(
+            self.settings,
+            component=COMPONENT,
+            runtime=AsyncioRuntime(),
+            fetcher=PortFetcher(fetcher, self._objection_to_hop),
+            on_decision=self._decision_log.add,
+        )
+
+    def _objection_to_hop(self, origin: Origin) -> str | None:
+        """Why a redirect of a robots.txt may not lead to the port of this origin, or None. An https
+        origin is checked like a tunnel, because a client would need one."""
+        return self._destinations.objection_to_port(origin.port, in_tunnel=origin.scheme == "https")
+
+    # -- a request ----------------------------------------------------------------------------------------
+
+    async def admit(
+        self, wire: Wire, *, user: str | None = None, accept: str = "", in_tunnel: bool = False
+    ) -> Admitted | ProxyReply:
+        """Return the permission to send a request at once, or the response to its client.
+
+        It is held until its turn, for at most `hold_max` seconds. `user` is authenticated, `accept`
+        is the client's Accept field, and `in_tunnel` says whether the client has opened a tunnel.
+        If this is cancelled, the request is not permitted.
+        """
+        method = wire.method
+        self._calls += 1
+        try:
+            return await self._admit(wire, user, accept, in_tunnel)
+        except ShuttingDown:
+            return shutting_down(method=method)
+        except NoRoomToWait:
+            return too_many_held(method=method)
+        except SettingsError as error:
+            return not_ready(f"The guard is not ready: {error}", method=method)
+        except Exception:  # fail closed: an internal error must not let a request pass
+            log.exception("robots_guard failed; the request is refused")
+            return not_ready(_NO_VERDICT, method=method)
+        finally:
+            self._calls -= 1
+
+    async def _admit(
+        self, wire: Wire, user: str | None, accept: str, in_tunnel: bool
+    ) -> Admitted | ProxyReply:
+        self._require_ready()
+        decision = await self._judge(wire, user, in_tunnel)
+        self.on_decision(decision)
+        if reply := await self._cached_robots_txt(decision, wire.method):
+            return reply
+        if decision.verdict.action is Action.PASS and not decision.is_due:
+            turn = self._admission.take_turn(decision, self.settings.hold_max)
+            decision = await self._waits.run(turn)
+        if decision.verdict.action is not Action.PASS:
+            return self._refusals.reply_to(decision, wire.method, accept)
+        return self._permit(decision, wire.method)
+
+    def _require_ready(self) -> None:
+        if self._waits.ended:
+            raise ShuttingDown("robots_guard is shutting down")
+        if self.fault is not None:
+            raise SettingsError(self.fault)
+
+    async def _judge(self, wire: Wire, user: str | None, in_tunnel: bool) -> Decision:
+        """The decision of all agents the request is judged as."""
+        agents = self._identity.agents(user, wire.user_agents)
+        decision = self._judge_at_once(wire, agents, in_tunnel)
+        if decision is not None:
+            return decision
+        refusal = partial(self._refusal, in_tunnel=in_tunnel)
+        return await self._waits.run(self._admission.judge(wire, agents, refusal))
+
+    def _judge_at_once(self, wire: Wire, agents: Sequence[str], in_tunnel: bool) -> Decision | None:
+        """The decision on a request that is judged as one agent by a policy in memory; None if
+        there are several agents or a look-up is needed."""
+        if len(agents) != 1:
+            return None
+        try:
+            refusal = partial(self._known_refusal, in_tunnel=in_tunnel)
+            return self._admission.judge_at_once(wire, agents[0], refusal)
+        except NotLookedUp:
+            return None
+
+    def _known_refusal(self, origin: Origin, *, in_tunnel: bool) -> Verdict | None:
+        return _refusal_of(
+            self._destinations.known_objection_to_origin(origin, in_tunnel=in_tunnel)
+        )
+
+    async def _refusal(self, origin: Origin, *, in_tunnel: bool) -> Verdict | None:
+        return _refusal_of(
+            await self._destinations.objection_to_origin(origin, in_tunnel=in_tunnel)
+        )
+
+    async def _cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
+        is_asked = decision.verdict.reason is Reason.ROBOTS_TXT
+        if not (is_asked and self.settings.serve_robots_from_cache):
+            return None
+        return await self._waits.run(self._admission.cached_robots_txt(decision, method))
+
+    def _permit(self, decision: Decision, method: str) -> Admitted | ProxyReply:
+        """Permit a request that has its turn. Its turn counts from now until it is answered."""
+        admission = self._admission
+        admission.track(decision)
+        try:
+            if not admission.mark_sent(decision.id):  # the process has been suspended
+                admission.release(decision.id)
+                return not_ready("The guard could not grant a turn.", method=method)
+            return Admitted(decision.id, self._needs_response(decision.id))
+        except Exception:
+            admission.release(decision.id)
+            raise
+
+    def _needs_response(self, decision_id: str) -> bool:
+        admission = self._admission
+        return admission.needs_response_mark(decision_id, "") or admission.must_judge_response(
+            decision_id
+        )
+
+    # -- its response -------------------------------------------------------------------------------------
+
+    async def respond(
+        self, decision_id: str, head: ResponseHead, retry_after: str = ""
+    ) -> ProxyReply | None:
+        """Note that the response has begun; return the response that replaces it, or None.
+
+        The origin's next turn counts from here, and a 402, 429 or 503 with `retry_after` (the field
+        of that name, if it is not in `head`) pauses the origin. The request has ended with this
+        call.
+        """
+        self._calls += 1
+        try:
+            reply = self._judge_response(decision_id, head)
+            retry_after = retry_after or _retry_after_in(head)
+            await self._admission.mark_response_started(decision_id, head.status, retry_after)
+        except Exception:  # fail closed: an internal error must not open a response
+            log.exception("robots_guard failed; the response is refused")
+            return not_ready(_NO_VERDICT_ON_RESPONSE, method=head.method)
+        finally:
+            self._calls -= 1
+            self.release(decision_id)
+        return reply
+
+    def _judge_response(self, decision_id: str, head: ResponseHead) -> ProxyReply | None:
+        if decision_id not in self._admission:
+            return self._reply_to_unknown(head)
+        decision = self._admission.judge_fields(decision_id, head)
+        if decision is None or decision.verdict.action is Action.PASS:
+            return None
+        return self._refusals.reply_to(decision, head.method)
+
+    def _reply_to_unknown(self, head: ResponseHead) -> ProxyReply | None:
+        """The response to a request that is not, or no longer, known. Its origin is not known
+        either, so that an override may enforce its signals."""
+        settings = self.settings
+        if not (settings.enforces_signals or settings.overrides):
+            return None
+        return not_ready(_NO_VERDICT_ON_RESPONSE, method=head.method)
+
+    def release(self, decision_id: str) -> None:
+        """Forget a request that has ended without a response."""
+        self._admission.release(decision_id)
+
+    # -- operation ----------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The decisions and failures so far, by name."""
+        return self._guard.counts
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are held."""
+        return len(self._waits)
+
+    @property
+    def exemptions(self) -> Iterable[Exemption]:
+        """The exemptions of the overrides."""
+        return self._guard.exemptions
+
+    def under_way(self) -> int:
+        """The number of requests and responses that are being judged or held, and of permitted
+        requests whose response must be judged or noted."""
+        return self._calls + sum(map(self._needs_response, self._admission.ids()))
+
+    def reload_overrides(self) -> None:
+        """Reload the overrides now if they have changed."""
+        self._guard.reload_overrides()
+
+    def end_log_windows(self) -> None:
+        """Log counts of repeated decisions if they are due."""
+        self._decision_log.end_windows(CLOCKS.now())
+
+    def drain(self) -> None:
+        """Refuse all new and waiting requests from now on. Responses to earlier ones are judged."""
+        self.fault = "robots_guard is shutting down"
+        self._waits.end()
+
+    async def close(self) -> None:
+        """Close the store and the audit log. Calls after the first do nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.drain()
+        await self._guard.drain()
+        self._guard.close()
+        self._decision_log.close()
+
+
+def _refusal_of(objection: str | None) -> Verdict | None:
+    if objection is None:
+        return None
+    return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
+
+
+def _retry_after_in(head: ResponseHead) -> str:
+    values = [value for name, value in head.headers if name.lower() == "retry-after"]
+    return values[0] if values else ""

@@ -1,0 +1,376 @@
+"""The decision service: what it permits, holds and refuses, and that it fails closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from support.audit_log import decisions
+from support.waiting import until
+from support.wires import wire
+
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Question
+from robots_guard.errors import AuditLogError
+from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.origin import split_url
+from robots_guard.serve.service import Admitted, DecisionService
+from robots_guard.settings import ProxySettings
+from robots_guard.testing.origin import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+SLOW = "User-agent: *\nCrawl-delay: {}\n"
+
+
+@pytest.fixture
+async def serve(tmp_path):
+    """A function that opens a service, which is closed after the test."""
+    opened = []
+
+    def build(
+        listening=tuple, on_decision=lambda _: None, max_held=100, **given
+    ) -> DecisionService:
+        usual = {
+            "agent": "mybot",
+            "store": "memory:",
+            "audit_log": str(tmp_path / "audit_log"),
+            "audit": "all",
+            "allow_private": "127.0.0.0/8",
+            "connect_ports": "1-65535",
+        }
+        service = DecisionService(
+            ProxySettings(**usual | given),
+            listening=listening,
+            on_decision=on_decision,
+            max_held=max_held,
+        )
+        opened.append(service)
+        return service
+
+    yield build
+    for each in opened:
+        await each.close()
+
+
+def to(url, **changes):
+    """A GET of a URL, as the client of a plain proxy sends it."""
+    origin, target = split_url(url)
+    usual = {
+        "scheme": origin.scheme,
+        "host": origin.host,
+        "port": origin.port,
+        "target": target,
+        "hosts": (origin.authority,),
+        "sni": None,
+    }
+    return wire(**usual | changes)
+
+
+def field(reply: ProxyReply, name: str) -> str:
+    return dict(reply.headers).get(name, "")
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+async def test_a_permitted_request_has_the_id_of_its_decision(serve, net, tmp_path):
+    site, service = net.origin(RULES), serve()
+
+    admitted = await service.admit(to(f"{site.url}/open"))
+
+    assert isinstance(admitted, Admitted)
+    assert not admitted.needs_response
+    assert await service.respond(admitted.id, ResponseHead(status=200)) is None
+    assert len(site.robots_fetches) == 1
+    await service.close()
+    (record,) = decisions(tmp_path / "audit_log")
+    assert (record["id"], record["component"]) == (admitted.id, "serve")
+
+
+async def test_a_refusal_names_the_rule(serve, net):
+    site = net.origin(RULES)
+
+    reply = await serve(contact="ops@crawler.example").admit(to(f"{site.url}/private/x"))
+
+    assert isinstance(reply, ProxyReply)
+    assert reply.status == 403
+    problem = json.loads(reply.body)
+    assert (problem["rule"], problem["line"]) == ("Disallow: /private/", 2)
+    assert problem["contact"] == "ops@crawler.example"
+    page = await serve().admit(to(f"{site.url}/private/x"), accept="text/html")
+    assert field(page, "Content-Type").startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hosts": ("other.test",)}, "ambiguous-authority"),
+        ({"target": "*bad"}, "malformed-target"),
+        ({"hosts": ("a.test", "b.test")}, "malformed-target"),
+        ({"method": "G E T"}, "malformed-target"),
+        ({"scheme": "ftp"}, "malformed-target"),
+    ],
+)
+async def test_a_request_that_could_be_read_in_two_ways_is_refused(serve, net, changes, reason):
+    site = net.origin(RULES)
+
+    reply = await serve().admit(to(f"{site.url}/open", **changes))
+
+    assert f"reason={reason}" in field(reply, "Robots-Guard")
+    assert site.received == []
+
+
+async def test_private_addresses_and_their_robots_txt_are_refused(serve, net):
+    site = net.origin(RULES)
+    service = serve(allow_private="")
+
+    for host in (site.address, "localhost", "[::ffff:127.0.0.1]"):
+        reply = await service.admit(to(f"http://{host}:{site.port}/open"))
+        assert "reason=destination-refused" in field(reply, "Robots-Guard")
+    assert site.received == []
+
+
+async def test_only_the_ports_of_the_settings_may_be_reached_in_a_tunnel(serve, net):
+    site = net.origin(RULES)
+    service = serve(connect_ports="443")
+
+    refused = await service.admit(to(f"{site.url}/open"), in_tunnel=True)
+    passed = await service.admit(to(f"{site.url}/open"))
+
+    assert "connect_ports" in json.loads(refused.body)["because"]
+    assert isinstance(passed, Admitted)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+async def test_the_listeners_of_the_service_and_its_data_plane_may_not_be_reached(serve, host):
+    service = serve(
+        listening=lambda: [("127.0.0.1", 9001)], allow_private="127.0.0.0/8, 0.0.0.0/8, ::1"
+    )
+
+    reply = await service.admit(to(f"http://{host}:9001/open"))
+
+    assert "address of this proxy" in json.loads(reply.body)["because"]
+
+
+async def test_a_redirect_of_a_robots_txt_leads_only_to_the_ports_of_the_settings(serve, net):
+    other = net.origin(RULES)
+    location = f"https://{other.address}:{other.port}/robots.txt"
+    site = net.origin(Reply(status=301, headers=(("Location", location),)))
+
+    await serve(connect_ports="443").admit(to(f"{site.url}/open"))
+
+    assert len(site.robots_fetches) == 1
+    assert other.connections == 0
+
+
+async def test_each_user_has_an_agent(serve, net, tmp_path):
+    agents = tmp_path / "agents.toml"
+    agents.write_text('[users]\nalice = "alicebot"\n')
+    site = net.origin("User-agent: alicebot\nDisallow: /\n")
+    service = serve(agents=str(agents))
+
+    assert isinstance(await service.admit(to(f"{site.url}/a")), Admitted)
+    assert (await service.admit(to(f"{site.url}/a"), user="alice")).status == 403
+    assert isinstance(await service.admit(to(f"{site.url}/a"), user="bob"), Admitted)
+
+
+async def test_with_agent_from_header_both_agents_are_judged(serve, net):
+    site = net.origin("User-agent: other\nDisallow: /a\n\nUser-agent: mybot\nDisallow: /b\n")
+    service = serve(agent_from="header", deny_if_any=True)
+
+    replies = [
+        await service.admit(to(f"{site.url}/{page}", user_agents=("other/1.0",)))
+        for page in ("a", "b", "c")
+    ]
+
+    assert [type(each) for each in replies] == [ProxyReply, ProxyReply, Admitted]
+
+
+async def test_a_client_gets_the_cached_robots_txt(serve, net):
+    site = net.origin(RULES)
+    service = serve(serve_robots_from_cache=True)
+    await service.admit(to(f"{site.url}/open"))
+
+    reply = await service.admit(to(f"{site.url}/robots.txt"))
+
+    assert (reply.status, reply.body) == (200, RULES.encode())
+    assert len(site.robots_fetches) == 1
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+async def test_a_turn_counts_from_the_start_of_the_response(serve, net):
+    site, service = net.origin(SLOW.format(0.3)), serve()
+    url = f"{site.url}/open"
+
+    first = await service.admit(to(url))
+    assert first.needs_response
+    await asyncio.sleep(0.2)
+    await service.respond(first.id, ResponseHead(status=200))
+    began = time.monotonic()
+    second = await service.admit(to(url))
+
+    assert second.needs_response
+    assert time.monotonic() - began >= 0.29
+
+
+async def test_a_turn_that_is_too_far_away_is_deferred(serve, net):
+    site, service = net.origin(SLOW.format(60)), serve(hold_max=0.1)
+    await service.admit(to(f"{site.url}/a"))
+
+    reply = await service.admit(to(f"{site.url}/b"))
+
+    assert reply.status in (429, 503)
+    assert 50 < int(field(reply, "Retry-After")) <= 61
+
+
+@pytest.mark.parametrize("status", [402, 429, 503])
+async def test_a_page_can_ask_for_a_pause(serve, net, status):
+    site, service = net.origin(RULES), serve(hold_max=0)
+    first = await service.admit(to(f"{site.url}/a"))
+    head = ResponseHead(status=status, headers=[("Retry-After", "30")])
+
+    assert await service.respond(first.id, head) is None
+    reply = await service.admit(to(f"{site.url}/b"))
+
+    assert 25 < int(field(reply, "Retry-After")) <= 30
+
+
+async def test_a_request_whose_client_leaves_gives_up_its_place(serve, net):
+    site, service = net.origin(SLOW.format(20)), serve(hold_max=30)
+    await service.admit(to(f"{site.url}/a"))
+    held = asyncio.ensure_future(service.admit(to(f"{site.url}/b")))
+    await until(lambda: service.waiting == 1)
+
+    held.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    assert service.waiting == 0
+
+
+async def test_the_number_of_held_requests_is_bounded(serve, net):
+    site, service = net.origin(SLOW.format(20)), serve(hold_max=30, max_held=2)
+    await service.admit(to(f"{site.url}/a"))
+    held = [asyncio.ensure_future(service.admit(to(f"{site.url}/{n}"))) for n in range(2)]
+    await until(lambda: service.waiting == 2)
+
+    reply = await service.admit(to(f"{site.url}/c"))
+
+    assert (reply.status, field(reply, "Retry-After")) == (503, "10")
+    service.drain()
+    assert [each.status for each in await asyncio.gather(*held)] == [503, 503]
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+async def test_a_response_is_refused_by_its_fields(serve, net, tmp_path):
+    site, service = net.origin(RULES), serve(purposes="search")
+    admitted = await service.admit(to(f"{site.url}/a"))
+    assert admitted.needs_response
+    head = ResponseHead(status=200, headers=[("X-Robots-Tag", "noindex")])
+
+    reply = await service.respond(admitted.id, head)
+
+    assert reply is not None
+    assert reply.status == 403
+    assert json.loads(reply.body)["denied"]
+    # a request ends with its response
+    assert (await service.respond(admitted.id, ResponseHead(status=200))).status == 503
+
+
+async def test_the_response_to_an_unknown_request_is_refused_where_signals_are_enforced(serve):
+    head = ResponseHead(status=200)
+
+    assert await serve().respond("ab-1", head) is None
+    assert (await serve(purposes="search").respond("ab-1", head)).status == 503
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+async def test_a_failure_of_the_guard_is_a_refusal(serve, net, monkeypatch):
+    site, service = net.origin(RULES), serve()
+
+    def fail(*_args, **_more):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service._admission, "judge_at_once", fail)
+
+    assert (await service.admit(to(f"{site.url}/a"))).status == 503
+
+
+async def test_a_failure_after_the_verdict_forgets_the_request(serve, net, monkeypatch):
+    site, service = net.origin(RULES), serve()
+
+    def fail(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service._admission, "mark_sent", fail)
+
+    assert (await service.admit(to(f"{site.url}/a"))).status == 503
+    assert len(service._admission) == 0
+
+
+async def test_what_cannot_be_recorded_is_refused(serve, net, monkeypatch):
+    site, service = net.origin(RULES), serve()
+    await service.admit(to(f"{site.url}/a"))
+
+    def fail(_):
+        raise AuditLogError("the disk is full")
+
+    monkeypatch.setattr("robots_guard.audit.write.log.FileAuditLog.write", lambda _, __: fail(0))
+
+    reply = await service.admit(to(f"{site.url}/b"))
+    assert "reason=unrecorded" in field(reply, "Robots-Guard")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"target": None}, {"hosts": (None,)}, {"port": "80"}, {"method": 7}]
+)
+async def test_values_of_wrong_types_are_refused(serve, net, changes):
+    site = net.origin(RULES)
+
+    reply = await serve().admit(to(f"{site.url}/a", **changes))
+
+    assert isinstance(reply, ProxyReply)
+    assert reply.status >= 400
+
+
+async def test_a_fault_refuses_everything(serve, net):
+    site, service = net.origin(RULES), serve()
+    service.fault = "the disk is gone"
+
+    reply = await service.admit(to(f"{site.url}/a"))
+
+    assert "the disk is gone" in json.loads(reply.body)["detail"]
+
+
+async def test_a_shutdown_refuses_new_and_held_requests_but_judges_responses(serve, net):
+    site, service = net.origin(SLOW.format(20)), serve(hold_max=30, purposes="search")
+    sent = await service.admit(to(f"{site.url}/a"))
+    held = asyncio.ensure_future(service.admit(to(f"{site.url}/b")))
+    await until(lambda: service.waiting == 1)
+
+    service.drain()
+
+    assert (await held).status == 503
+    assert (await service.admit(to(f"{site.url}/c"))).status == 503
+    assert service.under_way() == 1
+    assert await service.respond(sent.id, ResponseHead(status=200)) is None
+    assert service.under_way() == 0
+
+
+async def test_on_decision_gets_each_decision_on_a_request(serve, net):
+    seen: list[Question] = []
+    site = net.origin(RULES)
+    service = serve(on_decision=lambda decision: seen.append(decision.question))
+
+    await service.admit(to(f"{site.url}/a"))
+    await service.admit(to(f"{site.url}/private/"))
+
+    assert [each.target for each in seen] == ["/a", "/private/"]
