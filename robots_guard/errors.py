@@ -13,6 +13,7 @@
       x AuditLogError    a record could not be written
           x UnconfirmedRecord  it was written, but after an error it may not be durable
       x ClosedGuard      a guard is used that is closed, or that belongs to the parent of a fork
+      x Abandoned        a proxy's client has left: see gateway/waits.py
       x NoRoomToWait     a proxy holds too many requests already: see gateway/waits.py
       x RequestRefused   the guard refused a request: see gateway/errors.py
 

@@ -26,6 +26,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway.deferrals import DeferralMemory
+from robots_guard.gateway.destinations import NotLookedUp
 from robots_guard.gateway.refusal import ProxyReply, cached_copy
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
@@ -73,17 +74,22 @@ class Admission:
         return self._remember(max(decisions, key=_required_delay))
 
     def judge_at_once(
-        self, wire: Wire, agent: str, refusal: Callable[[Origin], Verdict | None]
+        self, wire: Wire, agents: Sequence[str], refusal: Callable[[Origin], Verdict | None]
     ) -> Decision | None:
-        """Judge a request as one agent if the policy is in memory. Returns None if it is not: the
-        caller then awaits `judge`.
+        """Judge a request if it is judged as one agent, by a policy in memory. Returns None if it is
+        not: the caller then awaits `judge`.
 
-        `refusal` returns the operator's refusal of an origin, or None. Its exceptions are raised
-        here. If this returns None or raises, nothing has been decided or recorded.
+        `refusal` returns the operator's refusal of an origin, or None. It raises NotLookedUp if a
+        look-up is needed. If this returns None or raises, nothing has been decided or recorded.
         """
-        question, verdict = wire.question(agent)
+        if len(agents) != 1:
+            return None
+        question, verdict = wire.question(agents[0])
         question = self._deferrals.link(question)
-        verdict = verdict or refusal(question.origin)
+        try:
+            verdict = verdict or refusal(question.origin)
+        except NotLookedUp:
+            return None
         if verdict is not None:
             return self._remember(self._guard.decide(question, verdict))
         decision = self._guard.peek(question)

@@ -7,7 +7,7 @@ down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from robots_guard.errors import RobotsGuardError, SettingsError
@@ -19,6 +19,10 @@ T = TypeVar("T")
 
 class ShuttingDown(SettingsError):
     """The integration is shutting down and has ended what a request was waiting for."""
+
+
+class Abandoned(RobotsGuardError):
+    """The client that a request came from has left."""
 
 
 class NoRoomToWait(RobotsGuardError):
@@ -35,38 +39,58 @@ class Waits:
         self.ended = False
         self._most = most
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._cancelled: set[asyncio.Task[Any]] = set()
+        self._by_owner: dict[str, set[asyncio.Task[Any]]] = {}
+        self._reasons: dict[asyncio.Task[Any], RobotsGuardError] = {}  # of those that are ended
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine and return its result. Raises ShuttingDown if the integration ends
-        first, and NoRoomToWait if too many wait already."""
+    async def run(self, coroutine: Coroutine[Any, Any, T], owner: str = "") -> T:
+        """Await a coroutine and return its result. `owner` identifies the client that waits.
+
+        Raises ShuttingDown if the integration ends first, Abandoned if the client leaves, and
+        NoRoomToWait if too many wait already.
+        """
         task = asyncio.current_task()
         assert task is not None  # this is a coroutine
         if self.ended or len(self._tasks) >= self._most:
             coroutine.close()
             raise self._objection()
         self._tasks.add(task)
+        self._by_owner.setdefault(owner, set()).add(task)
         try:
             return await coroutine
         except asyncio.CancelledError:
-            if task in self._cancelled and task.uncancel() == 0:
-                raise ShuttingDown("robots_guard is shutting down") from None
+            if task in self._reasons and task.uncancel() == 0:
+                raise self._reasons[task] from None
             raise
         finally:
-            self._tasks.discard(task)
-            self._cancelled.discard(task)
+            self._reasons.pop(task, None)
+            self._discard(task, owner)
+
+    def _discard(self, task: asyncio.Task[Any], owner: str) -> None:
+        self._tasks.discard(task)
+        tasks = self._by_owner[owner]
+        tasks.discard(task)
+        if not tasks:
+            del self._by_owner[owner]
 
     def _objection(self) -> RobotsGuardError:
         if self.ended:
             return ShuttingDown("robots_guard is shutting down")
         return NoRoomToWait(f"{self._most} requests are held already")
 
+    def abandon(self, owner: str) -> None:
+        """End the waits of a client that has left."""
+        self._end(self._by_owner.get(owner, ()), Abandoned("the client has left"))
+
     def end(self) -> None:
         """End all waits at once. No wait may begin afterwards."""
         self.ended = True
-        for task in self._tasks - self._cancelled:
-            self._cancelled.add(task)
-            task.cancel()
+        self._end(self._tasks, ShuttingDown("robots_guard is shutting down"))
+
+    def _end(self, tasks: Iterable[asyncio.Task[Any]], reason: RobotsGuardError) -> None:
+        for task in tasks:
+            if task not in self._reasons:
+                self._reasons[task] = reason
+                task.cancel()
 
     def __len__(self) -> int:
         """The number of requests that are held."""

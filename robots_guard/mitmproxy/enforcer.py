@@ -25,8 +25,9 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.destinations import NotLookedUp
+from robots_guard.gateway.failures import reply_to_failure
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
+from robots_guard.gateway.waits import Abandoned, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
@@ -49,7 +50,6 @@ from robots_guard.mitmproxy.request.permits import (
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
-from robots_guard.mitmproxy.turn_waiters import HookWaits, ShuttingDown, TurnWaiters
 from robots_guard.settings import ProxySettings
 
 log = logging.getLogger("robots_guard")
@@ -86,8 +86,7 @@ class Enforcer:
             self._service.reply_to, lambda: self._service.invocation, console
         )
         self._review = ResponseReview(self._service.reply_to, self._note_refused_response)
-        self._turn_waiters = TurnWaiters()
-        self._hook_waits = HookWaits()
+        self._waits = Waits()
         self._refused_at_shutdown: set[str] = set()
         self.on_decision: Callable[[Decision], None] = lambda _: None  # the metrics' callback
 
@@ -134,14 +133,13 @@ class Enforcer:
     def drain(self) -> None:
         """Refuse all new and waiting requests from now on. Permitted requests continue."""
         self._service.fail_permanently("robots_guard is shutting down")
-        self._hook_waits.end()
-        self._turn_waiters.end()
+        self._waits.end()
 
     def under_way(self) -> int:
         """The number of unfinished requests that were permitted, or refused because of the shutdown."""
         count = self._permits.under_way(self._service.own_fetches) + len(self._refused_at_shutdown)
-        if self._hook_waits.ended:
-            count += len(self._hook_waits) + len(self._turn_waiters)
+        if self._waits.ended:
+            count += len(self._waits)
         return count
 
     def waiting(self) -> int:
@@ -269,16 +267,10 @@ class Enforcer:
 
     def _refuse_on_error(self, error: Exception, flow: http.HTTPFlow) -> None:
         """Refuse a request whose judgement has failed with this error."""
-        method = flow.request.method
-        if isinstance(error, ShuttingDown):
+        if isinstance(error, SettingsError) and self._waits.ended:
             self._refuse_at_shutdown(flow)
-        elif isinstance(error, SettingsError) and self._hook_waits.ended:
-            self._refuse(flow, shutting_down(method=method))
-        elif isinstance(error, SettingsError):
-            self._refuse(flow, not_ready(f"The guard is not ready: {error}", method=method))
         else:
-            log.error("robots_guard failed; the request is refused", exc_info=error)
-            self._refuse(flow, not_ready(_NO_VERDICT, method=method))
+            self._refuse(flow, reply_to_failure(error, flow.request.method))
 
     def _refuse_at_shutdown(self, flow: http.HTTPFlow) -> None:
         """Refuse a request that is waiting at the shutdown, which lasts until its client has the response."""
@@ -291,14 +283,9 @@ class Enforcer:
         are several agents or a look-up is needed."""
         admission = self._service.guard_or_raise().admission
         agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
-        if len(agents) != 1:
-            return None
         refusal = partial(self._service.destinations.known_verdict, flow.client_conn)
         with on_behalf_of(flow.client_conn):
-            try:
-                return admission.judge_at_once(wire, agents[0], refusal)
-            except NotLookedUp:
-                return None
+            return admission.judge_at_once(wire, agents, refusal)
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """The decision of all agents the request is judged as."""
@@ -306,7 +293,7 @@ class Enforcer:
         agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
         refusal = partial(self._service.destinations.verdict, flow.client_conn)
         with on_behalf_of(flow.client_conn):
-            return await self._hook_waits.run(admission.judge(wire, agents, refusal))
+            return await self._waits.run(admission.judge(wire, agents, refusal))
 
     async def _cached_robots_txt(
         self, flow: http.HTTPFlow, decision: Decision
@@ -390,11 +377,8 @@ class Enforcer:
         """
         try:
             await self._await_turn_in_rounds(flow)
-        except SettingsError:  # the proxy is shutting down, and the request has no turn yet
-            self._refuse_at_shutdown(flow)
-        except Exception:
-            log.exception("robots_guard failed; the request is refused")
-            self._refuse(flow, not_ready(_NO_VERDICT, method=flow.request.method))
+        except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
+            self._refuse_on_error(error, flow)
         flow.request.trailers = None  # as in `request`
 
     async def _await_turn_in_rounds(self, flow: http.HTTPFlow) -> None:
@@ -431,7 +415,7 @@ class Enforcer:
         return admission.recheck(decision)
 
     async def _wait_for_turn(self, flow: http.HTTPFlow, passed: Decision) -> bool:
-        """Wait for the flow's turn, without a permit. Returns False if the client or the proxy ended meanwhile."""
+        """Wait for the flow's turn, without a permit. Returns False if the client left meanwhile."""
         judged = JudgedRequest.of(flow)
         # A placeholder while this waits: if the wait fails, the request is refused and not sent. The
         # decision on the turn replaces it.
@@ -439,13 +423,10 @@ class Enforcer:
             flow, not_ready("The guard could not grant a turn.", method=flow.request.method)
         )
         _, admission, settings = self._service.guard_or_raise()
-        decision = await self._turn_waiters.wait(
-            flow.client_conn, admission.take_turn(passed, settings.hold_max)
-        )
-        if decision is None and self._hook_waits.ended:
-            self._refuse_at_shutdown(flow)
-            return False
-        if decision is None:
+        turn = admission.take_turn(passed, settings.hold_max)
+        try:
+            decision = await self._waits.run(turn, owner=flow.client_conn.id)
+        except Abandoned:
             self._permits.release(flow)
             return False
         self._act(flow, decision, judged)
@@ -563,14 +544,13 @@ class Enforcer:
         MEMORY.forget(client.id)
         self._permits.forget(client)
         self._service.destinations.close_tunnel(client)
-        self._turn_waiters.cancel(client)
+        self._waits.abandon(client.id)
 
     def _is_own_fetch(self, flow: http.HTTPFlow) -> bool:
         # It is recognized by its id: any addon can write metadata into a flow.
         return flow.id in self._service.own_fetches
 
 
-_NO_VERDICT = "The guard could not reach a verdict."
 _NO_ANSWER = "The proxy could not answer this request."
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -25,11 +25,12 @@ from robots_guard.core.verdict import Action, Decision, Exemption, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
-from robots_guard.gateway.destinations import Addresses, NotLookedUp
+from robots_guard.gateway.destinations import Addresses
+from robots_guard.gateway.failures import reply_to_failure
 from robots_guard.gateway.redirects import PortFetcher
-from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down, too_many_held
+from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.refusal_templates import RefusalTemplates
-from robots_guard.gateway.waits import MAX_HELD, NoRoomToWait, ShuttingDown, Waits
+from robots_guard.gateway.waits import MAX_HELD, ShuttingDown, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
@@ -40,8 +41,7 @@ from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_gu
 log = logging.getLogger("robots_guard")
 
 COMPONENT = Component.SERVE
-_NO_VERDICT = "The guard could not reach a verdict."
-_NO_VERDICT_ON_RESPONSE = "The guard could not reach a verdict on the response."
+_NO_VERDICT = "The guard could not reach a verdict on the response."
 
 
 class Admitted(NamedTuple):
@@ -113,19 +113,11 @@ class DecisionService:
         is the client's Accept field, and `in_tunnel` says whether the client has opened a tunnel.
         If this is cancelled, the request is not permitted.
         """
-        method = wire.method
         self._calls += 1
         try:
             return await self._admit(wire, user, accept, in_tunnel)
-        except ShuttingDown:
-            return shutting_down(method=method)
-        except NoRoomToWait:
-            return too_many_held(method=method)
-        except SettingsError as error:
-            return not_ready(f"The guard is not ready: {error}", method=method)
-        except Exception:  # fail closed: an internal error must not let a request pass
-            log.exception("robots_guard failed; the request is refused")
-            return not_ready(_NO_VERDICT, method=method)
+        except Exception as error:  # noqa: BLE001  `reply_to_failure` logs it
+            return reply_to_failure(error, wire.method)
         finally:
             self._calls -= 1
 
@@ -153,22 +145,12 @@ class DecisionService:
     async def _judge(self, wire: Wire, user: str | None, in_tunnel: bool) -> Decision:
         """The decision of all agents the request is judged as."""
         agents = self._identity.agents(user, wire.user_agents)
-        decision = self._judge_at_once(wire, agents, in_tunnel)
+        known = partial(self._known_refusal, in_tunnel=in_tunnel)
+        decision = self._admission.judge_at_once(wire, agents, known)
         if decision is not None:
             return decision
         refusal = partial(self._refusal, in_tunnel=in_tunnel)
         return await self._waits.run(self._admission.judge(wire, agents, refusal))
-
-    def _judge_at_once(self, wire: Wire, agents: Sequence[str], in_tunnel: bool) -> Decision | None:
-        """The decision on a request that is judged as one agent by a policy in memory; None if
-        there are several agents or a look-up is needed."""
-        if len(agents) != 1:
-            return None
-        try:
-            refusal = partial(self._known_refusal, in_tunnel=in_tunnel)
-            return self._admission.judge_at_once(wire, agents[0], refusal)
-        except NotLookedUp:
-            return None
 
     def _known_refusal(self, origin: Origin, *, in_tunnel: bool) -> Verdict | None:
         return _refusal_of(
@@ -223,7 +205,7 @@ class DecisionService:
             await self._admission.mark_response_started(decision_id, head.status, retry_after)
         except Exception:  # fail closed: an internal error must not open a response
             log.exception("robots_guard failed; the response is refused")
-            return not_ready(_NO_VERDICT_ON_RESPONSE, method=head.method)
+            return not_ready(_NO_VERDICT, method=head.method)
         finally:
             self._calls -= 1
             self.release(decision_id)
@@ -243,7 +225,7 @@ class DecisionService:
         settings = self.settings
         if not (settings.enforces_signals or settings.overrides):
             return None
-        return not_ready(_NO_VERDICT_ON_RESPONSE, method=head.method)
+        return not_ready(_NO_VERDICT, method=head.method)
 
     def release(self, decision_id: str) -> None:
         """Forget a request that has ended without a response."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# Tests of failures break the service from inside, by its `_admission`, which is private.
 import asyncio
 import json
 import time
