@@ -90,6 +90,10 @@ class Runtime(Protocol):
         """Wait for a submitted call; return its result or raise its exception."""
         ...
 
+    def allow_threads(self, count: int) -> None:
+        """Let the pool have `count` threads, if it may not have more already. Starts none."""
+        ...
+
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Submit a call, and wait for its result."""
         ...

@@ -165,6 +165,18 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"default": "SQLite, in the user's cache directory", "path": "store"},
         ),
     ] = msgspec.field(default_factory=default_store)
+    store_threads: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=256,
+            description="Calls to the store that a process may have in progress at once, each in a"
+            " thread. The default suits a store that answers within a millisecond. For one that"
+            " is farther away, multiply the calls a second that a process needs by the seconds that"
+            " one takes: 800 calls a second at 40 ms need 32."
+            " See [scale.md](scale.md#threads-for-the-store).",
+        ),
+    ] = 4
     audit_log: Annotated[
         str,
         Meta(
@@ -528,6 +540,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             limits=self.limits(),
             demands_verified=demands_verified,
             decision_timeout=self.decision_timeout,
+            store_threads=self.store_threads,
             respect_retry_after=self.respect_retry_after,
             report_only=self.report_only,
             audit_required=self.requires_audit(component),

@@ -54,6 +54,8 @@ class Hanging:
         self.hangs_from = hangs_from
         self.answers = threading.Event()
         self.made = itertools.count()
+        self.waiting = self.most_waiting = 0
+        self._lock = threading.Lock()
         self._held = LeasingStore()
 
     def __getattr__(self, name):
@@ -67,7 +69,14 @@ class Hanging:
 
     def _reach(self, name):
         if name in self.hangs or next(self.made) >= self.hangs_from:
+            self._count(1)
             assert self.answers.wait(120)
+            self._count(-1)
+
+    def _count(self, change):
+        with self._lock:
+            self.waiting += change
+            self.most_waiting = max(self.most_waiting, self.waiting)
 
 
 class HangingAuditLog:
@@ -332,6 +341,27 @@ async def test_a_forked_child_waits_for_no_fetch_of_its_parents(build):
     assert in_a_fork(child)
     fetcher.may_go_on = True
     assert (await parents).verdict.action is Action.PASS
+    close(guard)
+
+
+@pytest.mark.parametrize("threads", [1, STORE_WIDTH, 32])
+async def test_as_many_calls_to_the_store_are_in_progress_as_the_setting_allows(
+    build, monkeypatch, threads
+):
+    """The threads of the audit log and of the parser are others."""
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", ENDS)
+    store = Hanging("get")
+    guard = build(store, store_threads=threads)
+    asking = [
+        asyncio.ensure_future(guard.check(ask(origin_of(f"https://{n}.test"))))
+        for n in range(3 * threads)
+    ]
+    await until(lambda: store.waiting == threads, within=ENDS)
+    assert await guard._runtime.in_thread(int, "7") == 7
+    assert len(guard._all_calls[0]._pending) == threads
+    store.answers.set()
+    await asyncio.gather(*asking)
+    assert store.most_waiting == threads
     close(guard)
 
 

@@ -34,9 +34,15 @@ from robots_guard.ports import Clocks, Handle, Runtime
 
 T = TypeVar("T")
 
-STORE_WIDTH = 4
+STORE_WIDTH = 4  # unless the settings say otherwise
 LOG_WIDTH = 2
 RULES_WIDTH = 2
+
+
+def threads_for(store_width: int) -> int:
+    """Return the number of threads that all pending calls of a guard together can occupy."""
+    return store_width + LOG_WIDTH + RULES_WIDTH
+
 
 #: Seconds a call may take. SQLite gives up waiting for a lock after 5 s (`BUSY`), Redis for a reply
 #: after 0.2 s unless its URL says otherwise, so a call that takes longer hangs. A lease outlasts

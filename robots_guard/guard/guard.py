@@ -24,7 +24,7 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision, Exemption, Question, Terms, Verdict
 from robots_guard.guard.cache import PolicyCache
-from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
+from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, Calls, threads_for
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
@@ -80,10 +80,11 @@ class Guard:
         self._counters = counters = Counters(clocks, audit_log)
         self.counts = counters.counts
         calls = partial(Calls, runtime=runtime, clocks=clocks, counters=counters)
-        store_calls = calls("the policy store", STORE_WIDTH, kind="store/error")
+        store_calls = calls("the policy store", options.store_threads, kind="store/error")
         log_calls = calls("the audit log", LOG_WIDTH, kind="audit_log/error")
         rules_calls = calls("the parser", RULES_WIDTH, kind="rules/error")
         self._all_calls = (store_calls, log_calls, rules_calls)
+        runtime.allow_threads(threads_for(options.store_threads))
         self._overrides = overrides = OverridesFile(
             options.overrides, options.terms, clocks, counters
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from robots_guard.core.access import Limits
 from robots_guard.core.verdict import Terms, Verdict, as_report_only
+from robots_guard.guard.calls import STORE_WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class GuardOptions:
     demands_verified: bool = True
     #: Seconds after which a check is deferred.
     decision_timeout: float = 35.0
+    #: The calls to the store that may be in progress at once, each in a thread.
+    store_threads: int = STORE_WIDTH
     #: Whether a pause that an origin asks for is kept.
     respect_retry_after: bool = True
     #: Whether nothing is refused, and the records say what would be.

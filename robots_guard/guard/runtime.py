@@ -2,9 +2,9 @@
 command line.
 
 It uses the event loop that is running when it is called. It has its own threads, because asyncio's
-default executor also resolves host names and a hung store must not stop DNS. `THREADS` is the
-number that all pending calls together can occupy: a hung store stops neither the audit log nor the
-compiling of a large robots.txt.
+default executor also resolves host names and a hung store must not stop DNS. The guard allows it as
+many threads as all pending calls together can occupy (`THREADS` by default): a hung store stops
+neither the audit log nor the compiling of a large robots.txt.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
-from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH
+from robots_guard.guard.calls import STORE_WIDTH, threads_for
 from robots_guard.guard.threads import Threads
 from robots_guard.ports import Handle, Semaphore
 
 T = TypeVar("T")
 
-THREADS = STORE_WIDTH + LOG_WIDTH + RULES_WIDTH
+THREADS = threads_for(STORE_WIDTH)
 
 
 class _LoopFreeSemaphore:
@@ -108,6 +108,10 @@ class AsyncioRuntime:
     async def result(self, work: Future[T]) -> T:
         """Wait for the call by a future of the loop."""
         return await asyncio.wrap_future(work)
+
+    def allow_threads(self, count: int) -> None:
+        """Let the pool have `count` threads."""
+        self._threads.allow(count)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call the function in a thread and return its result."""

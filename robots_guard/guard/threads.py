@@ -76,6 +76,10 @@ class Threads:
         self._started = 0
         self._pending = 0  # calls that have not ended
 
+    def allow(self, count: int) -> None:
+        """Let the pool have `count` threads, if it may not have more already. Starts none."""
+        self._count = max(self._count, count)
+
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Call the function in a thread as soon as one is free.
 

@@ -144,6 +144,10 @@ class TwistedRuntime:
         """Call a function in a thread."""
         return self._threads.submit(function, *args)
 
+    def allow_threads(self, count: int) -> None:
+        """Let the pool have `count` threads."""
+        self._threads.allow(count)
+
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in a thread, and return its result in the reactor's thread."""
         return await self.result(self.submit(function, *args))
