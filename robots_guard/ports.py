@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
 from robots_guard.core.events import Event
+from robots_guard.core.lease import Taken
 from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
@@ -140,6 +141,13 @@ class Leases(Protocol):
         """Take the origin's lease for `seconds` under a token never used before.
 
         Returns False if another process has it.
+        """
+        ...
+
+    def take_and_get(self, origin: Origin, token: str, now: float, seconds: float) -> Taken:
+        """Do as `take`, and return also the policy that is stored then.
+
+        A damaged policy is no error here, because the lease may have been taken.
         """
         ...
 

@@ -22,6 +22,7 @@ from robots_guard.guard import single_flight
 from robots_guard.guard.counters import QUIET
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
+from robots_guard.stores.leases import LeaseThenPolicy
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
@@ -243,7 +244,7 @@ async def test_local_failure_replaces_no_shared_document(build, tmp_path, verifi
 async def test_wait_for_an_endless_lease_is_bounded(build, monkeypatch):
     """The store contains a lease that does not expire."""
 
-    class Stuck(MemoryStore):
+    class Stuck(LeaseThenPolicy, MemoryStore):
         def take(self, *_):
             return False
 

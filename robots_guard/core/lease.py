@@ -5,7 +5,7 @@ and checks the store again after acquiring the lease, because another process ma
 between (double-checked locking):
 
     begin    -> Taking      acquire a slot among this guard's fetches, and the origin's lease
-    Taking   -> Looking     acquired or not: check the store again
+    Taking   -> Looking     acquired or not: check the store again (in the same call)
     Looking  -> Found       another process has renewed the policy
     Looking  -> Granted     none has, and the lease is acquired or patience is used up: fetch
     Looking  -> Waiting     none has, and another process holds the lease
@@ -26,6 +26,18 @@ from robots_guard.core.policy import Policy
 from robots_guard.rep.dialect import Dialect
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.020, 0.250  # seconds between two attempts to acquire the lease
+
+
+class Taken(NamedTuple):
+    """A store's reply to a process that asks for a lease.
+
+    `is_ours`: whether it has the lease now. `policy`: the stored policy, read after that. `damage`:
+    why the stored value cannot be used, as the end of a sentence; empty if it can.
+    """
+
+    is_ours: bool
+    policy: Policy | None = None
+    damage: str = ""
 
 
 class Needs(NamedTuple):
@@ -70,7 +82,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """Needs the policy in the store, or None."""
+    """Needs the policy that the store had when it was asked for the lease, or None."""
 
     cached: Policy | None
     needs: Needs

@@ -12,6 +12,7 @@ import contextlib
 import math
 
 from robots_guard.core.access import LOCAL_FAILURES
+from robots_guard.core.lease import Taken
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.guard.calls import Calls
@@ -64,11 +65,9 @@ class PolicyCache:
         if self._store is None:
             return None
         try:
-            stored = self._usable_part(
-                await self._calls.make(self._store.get, origin, within=within)
-            )
+            stored = await self._calls.make(self._store.get, origin, within=within)
         except DamagedValue as error:
-            self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
+            self._note_damage(error)
             return None
         except OutOfTime as error:
             self._warn(
@@ -81,10 +80,24 @@ class PolicyCache:
             )
             return None
         self._counters.mark_working("store/error", "reading")
+        return self._copy(stored)
+
+    def copy_shared(self, taken: Taken) -> Policy | None:
+        """Return the policy that the store returned with a lease, as `get_shared` does."""
+        if taken.damage:
+            self._note_damage(DamagedValue(taken.damage))
+        return self._copy(taken.policy)
+
+    def _copy(self, stored: Policy | None) -> Policy | None:
+        """Return the usable part of a stored policy, and copy it into memory."""
+        stored = self._usable_part(stored)
         if stored is not None:
             stored = stored.as_read_by(self._agent)
             self._memory.put(stored, self._clocks.now())
         return stored
+
+    def _note_damage(self, error: DamagedValue) -> None:
+        self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
 
     async def put(self, policy: Policy) -> Policy:
         """Put a policy into memory and, unless its failure is local to this process, into the

@@ -246,8 +246,8 @@ class SingleFlight:
         return settled.policy
 
     async def _run(self, job: _Job) -> Policy:
-        """Look up, take the lease, look up again, fetch, store. Only a job about to fetch holds the
-        semaphore."""
+        """Take the lease and look up again in one call, fetch, store. Only a job about to fetch
+        holds the semaphore."""
         terms = self._overrides.terms(job.origin)
         needs_reservations = _needs_reservations(job, terms)
         patience = PATIENCE if job.for_redirect else 2 * self._lease
@@ -256,6 +256,7 @@ class SingleFlight:
             job.cached, terms.dialect, patience, needs_reservations=needs_reservations
         )
         inside = False
+        found: Policy | None = None
         try:
             while True:
                 match state:
@@ -264,11 +265,10 @@ class SingleFlight:
                         inside = True
                         if self._ending:
                             raise _Ending
-                        state = state.next(await self._take(job))
+                        is_ours, found = await self._take(job)
+                        state = state.next(is_ours)
                     case lease.Looking():
-                        state = state.next(
-                            await self._cache.get_shared(job.origin), self._clocks.now()
-                        )
+                        state = state.next(found, self._clocks.now())
                     case lease.Waiting():
                         gate.release()
                         inside = False
@@ -388,26 +388,26 @@ class SingleFlight:
 
     # -- leases -------------------------------------------------------------------------------------------
 
-    async def _take(self, job: _Job) -> bool:
-        """Take the lease; return whether to fetch. Without a working lease store, every process
-        may."""
+    async def _take(self, job: _Job) -> tuple[bool, Policy | None]:
+        """Take the lease; return whether to fetch, and the policy stored then. Without a working
+        lease store, every process may fetch."""
         if self._leases is None:
-            return True
+            return True, None
         # The lease is released later even if only the reply was lost.
         token = self._tokens[job] = self._new_token(8)
         give_back = partial(_release_late, self._leases, job.origin, token)
-        take, now = self._leases.take, self._clocks.now()
+        take, now = self._leases.take_and_get, self._clocks.now()
         try:
-            taken: bool = await self._store_calls.make(
+            taken = await self._store_calls.make(
                 take, job.origin, token, now, self._lease, undo=give_back
             )
         except StoreError as error:
             self._warn("the policy store grants no leases; continuing without: %s", error)
-            return True
+            return True, await self._cache.get_shared(job.origin)
         self._counters.mark_working("store/error", "reading", "writing")
-        if not taken:
+        if not taken.is_ours:
             self._tokens.pop(job, None)
-        return taken
+        return taken.is_ours, self._cache.copy_shared(taken)
 
     async def _release(self, job: _Job) -> None:
         token = self._tokens.pop(job, None)
@@ -428,7 +428,7 @@ def _needs_reservations(job: _Job, terms: Terms) -> bool:
     return terms.needs_reservations and not job.for_redirect
 
 
-def _release_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:
+def _release_late(leases: Leases, origin: Origin, token: str, taken: lease.Taken) -> None:
     """Release a lease that was granted after its renewal had continued without it."""
-    if taken:
+    if taken.is_ours:
         leases.release(origin, token)

@@ -33,6 +33,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
+from robots_guard.core.lease import Taken
 from robots_guard.core.pacing import (
     LONGEST_PAUSE,
     MAX_FUTURE,
@@ -54,8 +55,9 @@ POLICY_LIFE = 31 * 86400_000  # milliseconds: the maximum age of a usable copy (
 # (30 d)
 DOCUMENT_LIFE = 120 * 86400_000
 _MAC = hashlib.sha256().digest_size
-#: Bytes of a compressed document that is copied into its policies. Five out of six are shorter.
-MAX_COPY = 512
+#: Bytes of a compressed document that is copied into its policies. 97 of 100 are shorter
+#: (`benchmarks/stores.py --only copies`).
+MAX_COPY = 2048
 #: The most bytes of a policy's string that are read. A copy in base64 is a third longer.
 _MAX_POLICY = 32 + 2 * MAX_COPY + _MAC + codec.MAX_VALUE
 
@@ -113,6 +115,7 @@ class RedisStore:
         self._servers: dict[str, Breaker] = {}
         self._reading = breaker()
         self._writing = breaker()
+        self._has_nodes = hasattr(client, "node_of")
 
     def close(self) -> None:
         """Close the connections."""
@@ -127,7 +130,7 @@ class RedisStore:
         if read_only:
             self._read(key, lambda: self._client.getrange(key, 0, 0))
         else:
-            self._run(_CHECK_RIGHTS, key)
+            self._run(_CHECK_RIGHTS, (key,))
 
     # -- policies ----------------------------------------------------------------------------------
 
@@ -136,6 +139,10 @@ class RedisStore:
         string = self._read_prefix(self._policy_key(origin), _MAX_POLICY)
         if not string:
             return None
+        return self._policy_in(string, origin)
+
+    def _policy_in(self, string: bytes, origin: Origin) -> Policy:
+        """Return the policy of a stored string. Reads its document, unless the string has a copy."""
         head, _, value = string.partition(b"\n")
         policy = self._verify(value, origin)
         complete = codec.with_body(policy, _copy_in(head))
@@ -150,21 +157,38 @@ class RedisStore:
         (`Policy.may_be_replaced_by`).
 
         The document is written first, so that a policy is never stored without it; and separately,
-        since other origins may share it and it may be on another node.
+        since other origins may share it and it may be on another node. On a single server, one
+        round trip writes both.
         """
+        keys = (self._policy_key(policy.origin),)
         body = codec.pack(policy.document.body) if policy.document else b""
-        if policy.document:
-            key = self._document_key(policy.document.sha256)
-            self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
         value = self._add_mac(codec.encode(policy), policy.origin)
-        self._run(
-            _PUT,
-            self._policy_key(policy.origin),
-            policy.settled_at,
-            now + CLOCK_SKEW,
-            _copy_of(body) + b"\n" + value,
-            POLICY_LIFE,
-        )
+        string = _copy_of(body) + b"\n" + value
+        arguments = (policy.settled_at, now + CLOCK_SKEW, string, POLICY_LIFE)
+        if policy.document is None:
+            self._run(_PUT, keys, *arguments)
+            return
+        key = self._document_key(policy.document.sha256)
+        if self._has_nodes:
+            self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
+            self._run(_PUT, keys, *arguments)
+            return
+        self._write(key, lambda: self._put_both(key, body, keys, arguments))
+
+    def _put_both(
+        self, key: str, body: bytes, keys: tuple[str, ...], arguments: tuple[Any, ...]
+    ) -> None:
+        """Write a document and then its policy to a single server, in one round trip."""
+        with self._client.pipeline(transaction=False) as both:
+            both.set(key, body, px=DOCUMENT_LIFE)
+            both.evalsha(_PUT.sha, len(keys), *keys, *arguments)
+            of_document, of_policy = both.execute(raise_on_error=False)
+        if isinstance(of_document, Exception):
+            raise of_document
+        if isinstance(of_policy, NoScriptError):
+            self._client.eval(_PUT.text, len(keys), *keys, *arguments)
+        elif isinstance(of_policy, Exception):
+            raise of_policy
 
     def forget(self, origin: Origin) -> bool:
         """Remove the stored policy; its document expires by itself.
@@ -197,12 +221,30 @@ class RedisStore:
 
         Ignores an existing lease with more than `2 * seconds` left, as corrupt.
         """
+        return self._take(origin, token, seconds, policy_bytes=0)[0]
+
+    def take_and_get(self, origin: Origin, token: str, now: float, seconds: float) -> Taken:  # noqa: ARG002  (the server has its own clock)
+        """Take the origin's lease, and return also the policy that is stored then, in one call."""
+        is_ours, string = self._take(origin, token, seconds, policy_bytes=_MAX_POLICY + 1)
+        if not string:
+            return Taken(is_ours)
+        try:
+            return Taken(is_ours, self._policy_in(string, origin))
+        except DamagedValue as error:
+            return Taken(is_ours, damage=str(error))
+
+    def _take(
+        self, origin: Origin, token: str, seconds: float, policy_bytes: int
+    ) -> tuple[bool, bytes]:
+        """Take the lease. Returns also the first bytes of the policy's string."""
         life = round(seconds * 1000)
-        return bool(self._run(_TAKE, self._lease_key(origin), token, life, 2 * life))
+        keys = (self._lease_key(origin), self._policy_key(origin))
+        is_ours, string = self._run(_TAKE, keys, token, life, 2 * life, policy_bytes)
+        return bool(is_ours), string
 
     def release(self, origin: Origin, token: str) -> None:
         """Release the lease, if the token still owns it."""
-        self._run(_RELEASE, self._lease_key(origin), token)
+        self._run(_RELEASE, (self._lease_key(origin),), token)
 
     # -- turns -------------------------------------------------------------------------------------
 
@@ -215,7 +257,7 @@ class RedisStore:
         """
         times = (_micro(delay), _micro(MAX_FUTURE), _LATEST, _micro(PLACE_GRACE))
         before = now()
-        answer = self._run(_RESERVE, self._turn_key(origin), *times, MAX_QUEUE, name)
+        answer = self._run(_RESERVE, (self._turn_key(origin),), *times, MAX_QUEUE, name)
         after = now()
         wait, stamp, is_pause, crowd, rank, server_now, pause = (int(part) for part in answer)
         reply: dict[str, Any] = {
@@ -234,11 +276,11 @@ class RedisStore:
     def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""
         stamps = (_micro(stamp), _micro(moved_stamp(stamp, since)))
-        return bool(self._run(_MOVE_TURN, self._turn_key(origin), *stamps))
+        return bool(self._run(_MOVE_TURN, (self._turn_key(origin),), *stamps))
 
     def note_pause(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
         """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
-        self._run(_NOTE_PAUSE, self._turn_key(origin), _micro(seconds), _LATEST)
+        self._run(_NOTE_PAUSE, (self._turn_key(origin),), _micro(seconds), _LATEST)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
         """Return the last turn and the end of the pause, as `reserve` would use them."""
@@ -318,19 +360,19 @@ class RedisStore:
         found: bytes = self._read(key, lambda: self._client.getrange(key, 0, length))
         return found
 
-    def _run(self, script: Script, key: str, *arguments: Any) -> Any:
-        """Run a script on its one key, sending its text to a server that does not have it yet.
+    def _run(self, script: Script, keys: tuple[str, ...], *arguments: Any) -> Any:
+        """Run a script on keys of one slot, sending its text to a server that does not have it yet.
 
         SCRIPT LOAD would go to all nodes of a cluster, and one of them may be down.
         """
 
         def run() -> Any:
             try:
-                return self._client.evalsha(script.sha, 1, key, *arguments)
+                return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
             except NoScriptError:
-                return self._client.eval(script.text, 1, key, *arguments)
+                return self._client.eval(script.text, len(keys), *keys, *arguments)
 
-        return self._write(key, run)
+        return self._write(keys[0], run)
 
     def _read(self, key: str, call: Callable[[], T]) -> T:
         return self._call(self._reading, key, call)
@@ -376,8 +418,7 @@ class RedisStore:
 
     def _server(self, key: str) -> Breaker:
         """Return the breaker of the server that stores a key."""
-        node_of = getattr(self._client, "node_of", None)
-        name = node_of(key) if node_of and key else ""
+        name = self._client.node_of(key) if self._has_nodes and key else ""
         return self._servers.get(name) or self._servers.setdefault(name, self._breaker())
 
     def _reconnect_if_demoted(self, error: redis.ResponseError) -> None:

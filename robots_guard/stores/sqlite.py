@@ -35,6 +35,7 @@ from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.database import Database, ReadOnlyDatabase
+from robots_guard.stores.leases import LeaseThenPolicy
 
 # seconds: the retention of an audit log (90 d), plus the age of the oldest copy it refers to (30 d)
 RETENTION = 120 * 86400.0
@@ -89,7 +90,7 @@ ON CONFLICT (origin) DO UPDATE SET not_before = max(:until, iif(not_before <= :l
 _NEVER = (0.0, 0.0, b"")
 
 
-class SqliteStore:
+class SqliteStore(LeaseThenPolicy):
     """A SharedStore in a file. The file and its directory are created if missing.
 
     Raises SettingsError if the file cannot be used at first; later failures are StoreErrors. With a

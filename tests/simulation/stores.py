@@ -11,10 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from robots_guard.core.lease import Taken
 from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.origin import Origin
+from robots_guard.stores.leases import LeaseThenPolicy
 from robots_guard.stores.memory import MemoryStore
 from simulation.kernel import Kernel
 from simulation.plan import Plan, Span
@@ -22,7 +24,7 @@ from simulation.plan import Plan, Span
 Clock = Callable[[], float]
 
 
-class ModelStore:
+class ModelStore(LeaseThenPolicy):
     """A minimal model of a shared store. With `clock`, it has its own clock, like a server."""
 
     def __init__(self, clock: Clock | None) -> None:
@@ -130,6 +132,8 @@ class Connection:
         if fault == "damaged" and name == "get":
             raise DamagedValue("the stored value is damaged")
         answer = getattr(self._store, name)(*args)
+        if fault == "damaged" and isinstance(answer, Taken):
+            answer = Taken(answer.is_ours, damage="the stored value is damaged")
         if fault == "lost-answer":
             raise StoreError("the answer was lost")
         return answer
@@ -148,6 +152,9 @@ class Connection:
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
         return self._call("take", origin, token, now, seconds)
+
+    def take_and_get(self, origin: Origin, token: str, now: float, seconds: float) -> Taken:
+        return self._call("take_and_get", origin, token, now, seconds)
 
     def release(self, origin: Origin, token: str) -> None:
         self._call("release", origin, token)

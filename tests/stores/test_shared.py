@@ -9,9 +9,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.stores import A, B, policy, put
+from support.stores import LONG, MEDIUM, A, B, policy, put
 
 from robots_guard.core import codec
+from robots_guard.core.lease import Taken
 from robots_guard.errors import DamagedValue
 from robots_guard.origin import origin_of
 
@@ -90,6 +91,23 @@ def test_a_later_call_with_an_earlier_time_does_not_get_the_lease(shared):
     """The time is read before the call, and another process may come in between."""
     assert shared.take(A, "one", 1000.0, 35.0)
     assert not shared.take(A, "two", 995.0, 35.0)
+
+
+def test_the_stored_policy_comes_with_the_lease(shared, write_raw):
+    """Another process may have stored it after it was looked for."""
+    assert shared.take_and_get(A, "one", 1000.0, 35.0) == Taken(True)
+    assert shared.take_and_get(A, "two", 1001.0, 35.0) == Taken(False)
+    for body in (policy().document.body, MEDIUM, LONG):
+        put(shared, policy(B, body=body))
+        assert shared.take_and_get(B, "one", 1000.0, 35.0) == Taken(True, policy(B, body=body))
+        assert not shared.take(B, "two", 1001.0, 35.0)
+        assert shared.take_and_get(B, "two", 1001.0, 35.0) == Taken(False, policy(B, body=body))
+        shared.release(B, "one")
+        shared.forget(B)
+    write_raw(A, b"no policy")
+    taken = shared.take_and_get(A, "two", 1001.0, 35.0)
+    assert (taken.is_ours, taken.policy) == (False, None)
+    assert "damaged" in taken.damage or "no valid MAC" in taken.damage
 
 
 def test_a_lease_is_no_policy(shared):

@@ -20,6 +20,7 @@ from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import begin
 from robots_guard.origin import Origin, origin_of
+from robots_guard.stores.leases import LeaseThenPolicy
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.servers import open_redis
@@ -30,10 +31,18 @@ from support.waiting import eventually
 A = origin_of("https://a.test")
 B = origin_of("https://b.test")
 KEY = b"sixteen bytes or more"
-#: A robots.txt of which Redis keeps no copy in the policies, since it cannot be packed well.
-LONG = b"User-agent: *\n" + b"".join(
-    b"Disallow: /%s\n" % hashlib.sha256(b"%d" % number).hexdigest().encode() for number in range(40)
-)
+
+
+def _unpackable(lines: int) -> bytes:
+    """Return a robots.txt that cannot be packed well: to 40 bytes a line."""
+    rules = (hashlib.sha256(b"%d" % number).hexdigest().encode() for number in range(lines))
+    return b"User-agent: *\n" + b"".join(b"Disallow: /%s\n" % rule for rule in rules)
+
+
+#: A robots.txt that Redis copies into its policies, as it does all but the longest.
+MEDIUM = _unpackable(40)
+#: A robots.txt of which Redis keeps no copy in the policies.
+LONG = _unpackable(80)
 
 
 def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy:
@@ -48,7 +57,7 @@ def put(store, stored: Policy, now: float | None = None) -> None:
     store.put(stored, stored.settled_at if now is None else now)
 
 
-class LeasingStore(MemoryStore):
+class LeasingStore(LeaseThenPolicy, MemoryStore):
     """A memory store that also grants leases, as every store that processes share does."""
 
     def __init__(self) -> None:
