@@ -156,6 +156,7 @@ class Record(RecordHead, frozen=True, kw_only=True):
     delay: float | None = None
     defers: str | None = None
     led_by: str | None = None
+    placeholder: str | None = None
     escaped: bool = False
     relaxed: str | None = None
     would: str | None = None
@@ -204,6 +205,7 @@ class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
     evidence: list[EvidenceItem] = msgspec.field(default_factory=list)
     evidence_omitted: int = 0
     detail: str | None = None
+    placeholder: str | None = None
     relaxed: str | None = None
     would: str | None = None
     override: str | None = None
@@ -227,6 +229,7 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
     line: int | None = None
     would: str | None = None
     relaxed: str | None = None
+    placeholder: str | None = None
     escaped: bool = False
     failure: str | None = None
     detail: str | None = None
@@ -426,6 +429,7 @@ def record_of(
         delay=verdict.delay.seconds if verdict.delay else None,
         defers=question.deferral.id if question.deferral else None,
         led_by=privacy.url(question.led_by) if question.led_by else None,
+        placeholder=decision.placeholder,
         escaped=decision.has_escaped,
         relaxed=verdict.relaxed,
         detail=_detail(verdict.detail, privacy),
@@ -514,6 +518,7 @@ def signals_record_of(
         action=verdict.action.value,
         reason=verdict.reason.value,
         follow_only=verdict.is_follow_only,
+        placeholder=decision.placeholder,
         detail=_detail(verdict.detail, privacy),
         relaxed=verdict.relaxed,
         would=verdict.would.value if verdict.would else None,

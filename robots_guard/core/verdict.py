@@ -71,6 +71,14 @@ class Deferral(msgspec.Struct, frozen=True):
     since: float  # seconds since 1970
 
 
+class Subresource(msgspec.Struct, frozen=True):
+    """A part of a page that a browser loads: what it is for (Sec-Fetch-Dest), and the origin of the
+    page if the browser demands that it may read it (CORS)."""
+
+    destination: str
+    origin: str = ""
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested?
 
@@ -79,7 +87,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     only: `led_by` is the URL of the judged request from which a component continued to this one (a
     download handler that follows redirects itself); `sent` says whether the request has already
     reached the site; `robots_txt_of` is set if the request is the guard's own: the origin whose
-    robots.txt redirects here, or whose tdmrep.json this is.
+    robots.txt redirects here, or whose tdmrep.json this is; `subresource` is set if a refusal is
+    answered with a placeholder.
     """
 
     origin: Origin
@@ -92,6 +101,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     led_by: str = ""
     sent: bool = False
     robots_txt_of: Origin | None = None
+    subresource: Subresource | None = None
 
     @property
     def is_own(self) -> bool:
@@ -162,6 +172,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
     response: ResponseRef | None = None  # set if the decision is on a response
     purposes: tuple[str, ...] = ()  # the declared purposes, if the decision is on a response
+
+    @property
+    def placeholder(self) -> str | None:
+        """What the placeholder stands for that answers a refused request; None if none does."""
+        subresource = self.question.subresource
+        if subresource is None or self.verdict.action is Action.PASS:
+            return None
+        return subresource.destination
 
     @property
     def has_escaped(self) -> bool:

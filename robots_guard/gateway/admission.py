@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+import msgspec
+
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.core.reasons import Reason
@@ -42,10 +44,14 @@ Refusal = Callable[[Origin], Awaitable[Verdict | None]]
 
 
 class Admission:
-    """Admits the requests of one integration by one guard."""
+    """Admits the requests of one integration by one guard.
 
-    def __init__(self, guard: Guard, clocks: Clocks) -> None:
+    With `uses_placeholders`, a browser's request for a part of a page is refused with a placeholder.
+    """
+
+    def __init__(self, guard: Guard, clocks: Clocks, *, uses_placeholders: bool = False) -> None:
         self._guard = guard
+        self._uses_placeholders = uses_placeholders
         self._now = clocks.now
         self._deferrals = DeferralMemory(clocks.monotonic)
         self._tracked: dict[str, Decision] = {}
@@ -84,8 +90,7 @@ class Admission:
         """
         if len(agents) != 1:
             return None
-        question, verdict = wire.question(agents[0])
-        question = self._deferrals.link(question)
+        question, verdict = self._question(wire, agents[0])
         try:
             verdict = verdict or refusal(question.origin)
         except NotLookedUp:
@@ -96,12 +101,18 @@ class Admission:
         return decision and self._remember(decision)
 
     async def _judge_as(self, agent: str, wire: Wire, refusal: Refusal) -> Decision:
-        question, verdict = wire.question(agent)
-        question = self._deferrals.link(question)
+        question, verdict = self._question(wire, agent)
         verdict = verdict or await refusal(question.origin)
         if verdict is not None:
             return self._guard.decide(question, verdict)
         return await self._ask(question)
+
+    def _question(self, wire: Wire, agent: str) -> tuple[Question, Verdict | None]:
+        """The question about a request, and the verdict if it is malformed or ambiguous."""
+        question, verdict = wire.question(agent)
+        if self._uses_placeholders and (subresource := wire.subresource) is not None:
+            question = msgspec.structs.replace(question, subresource=subresource)
+        return self._deferrals.link(question), verdict
 
     async def _ask(self, question: Question) -> Decision:
         return self._guard.peek(question) or await self._guard.check(question)

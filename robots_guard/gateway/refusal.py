@@ -4,7 +4,8 @@ These are pure functions, and they make no decisions. A refusal cannot be confus
 origin's: 403 (400 if malformed, 503 if it must wait, 429 if
 the site wants fewer requests) with `Robots-Guard` and `Proxy-Status` (RFC 9209). Its body names the
 URL, the reason, the rule and the contact: problem+json (RFC 9457), or a page if the client prefers
-HTML. Rule text is untrusted and always escaped.
+HTML. Rule text is untrusted and always escaped. For a part of a page, it can be a placeholder
+instead (`gateway.placeholders`), with the same fields.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import msgspec
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.core.verdict import Action, Decision, Subresource
 from robots_guard.gateway.page import render
+from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
 from robots_guard.gateway.signals_field import NAME as SIGNALS
 from robots_guard.gateway.signals_field import signals_field
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
@@ -69,6 +71,8 @@ def reply_to(
         fields.append((SIGNALS, signals))
     if verdict.action is Action.DEFER:
         fields.append(("Retry-After", str(_seconds_to_wait(decision))))
+    if decision.question.subresource is not None:
+        return _placeholder(decision.question.subresource, fields, method)
     if prefers_html(accept):
         fields += [
             ("Content-Type", "text/html; charset=utf-8"),
@@ -79,6 +83,15 @@ def reply_to(
         fields.append(("Content-Type", "application/problem+json"))
         body = _json(_problem(decision, status, contact, invocation))
     return ProxyReply(status, tuple(fields), b"" if method == "HEAD" else body)
+
+
+def _placeholder(
+    subresource: Subresource, fields: list[tuple[str, str]], method: str
+) -> ProxyReply:
+    """A harmless response instead of an error, with the same fields that say why."""
+    placeholder = PLACEHOLDERS[subresource.destination]
+    body = b"" if method == "HEAD" else placeholder.body
+    return ProxyReply(placeholder.status, (*fields, *placeholder_fields(subresource)), body)
 
 
 def not_ready(reason: str, *, method: str = "GET") -> ProxyReply:

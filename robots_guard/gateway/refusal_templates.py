@@ -96,9 +96,11 @@ class RefusalTemplates:
 
 def _has_template(decision: Decision) -> bool:
     """Whether the reply can be made from a template. The reply to a deferral cannot, because it also
-    has the seconds to wait; nor can a reply that says what signals state, which is not in the key."""
+    has the seconds to wait; nor can a reply that says what signals state, which is not in the key. A
+    placeholder needs none."""
     verdict = decision.verdict
     is_plain = decision.response is None and verdict.uses is None
+    is_plain = is_plain and decision.question.subresource is None
     return is_plain and verdict.action is Action.DROP and bool(_PLAIN_ID.fullmatch(decision.id))
 
 

@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.core.verdict import Action, Question, Subresource, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.gateway.placeholders import subresource_of
 from robots_guard.origin import DEFAULT_PORTS, UNREADABLE, Origin, parse_authority
 from robots_guard.rep.paths import malformed
 
@@ -45,6 +46,8 @@ class Wire(NamedTuple):
     coding: str  # Transfer-Encoding
     clean: bool  # no field has a line break or NUL, which an HTTP/1 writer would pass on
     client: str
+    fetch_destination: str = ""  # the Sec-Fetch-Dest field, if there is one
+    fetch_origin: str = ""  # the Origin field, if there is one
 
     @classmethod
     def read(
@@ -63,7 +66,7 @@ class Wire(NamedTuple):
         client: str,
     ) -> Wire:
         """Read a request's parts as they will be sent. `version` is one of HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3."""
-        hosts, user_agents, coding = _read_fields(fields)
+        read = _read_fields(fields)
         return cls(
             method=method.decode("latin-1"),
             scheme=scheme.decode("latin-1"),
@@ -71,15 +74,22 @@ class Wire(NamedTuple):
             port=port,
             target=target.decode("latin-1"),
             version=version.decode("latin-1"),
-            hosts=hosts,
+            hosts=read.hosts,
             authority=_text(authority),
             sni=sni,
             addressed=addressed,
-            user_agents=user_agents,
-            coding=coding,
+            user_agents=read.user_agents,
+            coding=read.coding,
             clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
             client=client,
+            fetch_destination=read.fetch_destination,
+            fetch_origin=read.fetch_origin,
         )
+
+    @property
+    def subresource(self) -> Subresource | None:
+        """What a browser loads by this request, if its refusal can be a placeholder."""
+        return subresource_of(self.method, self.fetch_destination, self.fetch_origin)
 
     def question(self, agent: str) -> tuple[Question, Verdict | None]:
         """The question for the guard, and the verdict if the request is malformed or ambiguous."""
@@ -179,11 +189,23 @@ def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
 
 
-def _read_fields(fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Every Host field, every User-Agent, and the Transfer-Encoding."""
+class _FieldsRead(NamedTuple):
+    """Every Host field, every User-Agent, the Transfer-Encoding, and what a browser says of its
+    request: that only if it says it once."""
+
+    hosts: tuple[str, ...]
+    user_agents: tuple[str, ...]
+    coding: str
+    fetch_destination: str
+    fetch_origin: str
+
+
+def _read_fields(fields: Fields) -> _FieldsRead:
     hosts: tuple[str, ...] = ()
     agents = []
     codings = []
+    destinations = []
+    origins = []
     for name, value in fields:
         if len(name) == 4 and name.lower() == b"host":
             hosts += (_text(value),)
@@ -191,7 +213,13 @@ def _read_fields(fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...], str]
             agents.append(value.decode("utf-8", "surrogateescape"))
         elif len(name) == 17 and name.lower() == b"transfer-encoding":
             codings.append(value.decode("latin-1").strip(" \t"))
-    return hosts, tuple(agents), ", ".join(codings)
+        elif len(name) == 14 and name.lower() == b"sec-fetch-dest":
+            destinations.append(value.decode("latin-1").strip(" \t"))
+        elif len(name) == 6 and name.lower() == b"origin":
+            origins.append(value.decode("latin-1").strip(" \t"))
+    return _FieldsRead(
+        hosts, tuple(agents), ", ".join(codings), ", ".join(destinations), ", ".join(origins)
+    )
 
 
 def _text(value: bytes) -> str:

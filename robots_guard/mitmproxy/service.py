@@ -224,7 +224,8 @@ class Service:
             on_decision=self._decision_log.add,
         )
         self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
-        return OpenGuard(guard, Admission(guard, CLOCKS), settings)
+        admission = Admission(guard, CLOCKS, uses_placeholders=settings.refusals == "placeholder")
+        return OpenGuard(guard, admission, settings)
 
     def _new_fetcher(self, settings: ProxySettings) -> Fetcher:
         if settings.fetch == "direct":  # clients choose the origins, so none of them is trusted

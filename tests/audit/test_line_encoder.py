@@ -16,7 +16,7 @@ from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
 from robots_guard.core.uses import Uses, UseState
-from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Verdict
+from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Subresource, Verdict
 from robots_guard.origin import split_url
 
 # Few values, so that lines often have parts in common; among them what a client or a site may send.
@@ -82,6 +82,7 @@ DECISIONS = st.builds(
             "led_by": st.just("https://a.test/from"),
             "sent": st.booleans(),
             "robots_txt_of": st.just(split_url("https://c.test/")[0]),
+            "subresource": st.sampled_from([Subresource("script"), Subresource("image", "null")]),
         },
     ),
     at=st.sampled_from([AT, AT + 0.0004, AT + 86400, float("nan"), -1e12]),

@@ -10,7 +10,15 @@ from robots_guard.core.policy import Document, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
-from robots_guard.core.verdict import Action, Decision, Question, ResponseRef, RuleRef, Verdict
+from robots_guard.core.verdict import (
+    Action,
+    Decision,
+    Question,
+    ResponseRef,
+    RuleRef,
+    Subresource,
+    Verdict,
+)
 from robots_guard.gateway.refusal import reply_to
 from robots_guard.gateway.refusal_templates import KEPT, RefusalTemplates
 from robots_guard.invocation import Invocation
@@ -46,6 +54,7 @@ QUESTIONS = st.builds(
     target=TARGETS,
     agent=st.sampled_from(["mybot", "other<bot>"]),
     method=st.sampled_from(["GET", "POST"]),
+    subresource=st.sampled_from([None, None, Subresource("image", "https://page.test")]),
 )
 DECISIONS = st.builds(
     Decision,

@@ -135,6 +135,7 @@ def _key_of(decision: Decision, sampled: int | None) -> Hashable:
         decision.matching,
         decision.source,
         decision.override,
+        decision.placeholder,
         sampled,
         _policy_key(decision.policy) if decision.policy else None,
     )

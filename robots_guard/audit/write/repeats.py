@@ -42,6 +42,7 @@ ALIKE: Mapping[str, Callable[[Decision], Any]] = {
     "line": lambda decision: decision.verdict.rule and decision.verdict.rule.line,
     "relaxed": lambda decision: decision.verdict.relaxed,
     "would": lambda decision: decision.verdict.would,
+    "placeholder": lambda decision: decision.placeholder,
     "escaped": lambda decision: decision.has_escaped,
     "failure": _failure,
     "detail": _unexplained,

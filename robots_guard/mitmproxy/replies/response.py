@@ -19,11 +19,13 @@ class Refusal(http.Response):
     def of(cls, reply: ProxyReply, method: str) -> Refusal:
         """A reply as mitmproxy's response to a request with that method.
 
-        It equals the result of mitmproxy's `Response.make`, which takes longer.
+        It equals the result of mitmproxy's `Response.make`, which takes longer, apart from the
+        Content-Length of a 204.
         """
         fields = [_field(name, value) for name, value in dict(reply.headers).items()]
         fields = [field for field in fields if field[0].lower() != _LENGTH]
-        if method != "HEAD":  # the length of a response to GET is not known
+        has_length = reply.status != HTTPStatus.NO_CONTENT  # RFC 9110 section 8.6
+        if has_length and method != "HEAD":  # the length of a response to GET is not known
             fields.append((_LENGTH, b"%d" % len(reply.body)))
         now = CLOCKS.now()
         return cls(

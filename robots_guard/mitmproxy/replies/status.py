@@ -99,11 +99,14 @@ class StatusSite:
 
 
 def _without_secrets(decision: Decision) -> Decision:
-    """Remove secrets from the URL, as in the audit log: every client may read /why, and ids are easily guessed."""
+    """Remove secrets from the URL, as in the audit log: every client may read /why, and ids are easily guessed.
+
+    The page about a request that was answered with a placeholder is a page nevertheless.
+    """
     question = decision.question
     shown = shown_url(f"{question.origin}{question.target}").removeprefix(str(question.origin))
     return msgspec.structs.replace(
-        decision, question=msgspec.structs.replace(question, target=shown)
+        decision, question=msgspec.structs.replace(question, target=shown, subresource=None)
     )
 
 

@@ -30,6 +30,35 @@ FLAGS = [
     *(flag for flag in DOCUMENTED if not flag.startswith("--proxy-server")),
 ]
 RULES = "User-agent: *\nDisallow: /private/\nDisallow: /*.png$\n"
+#: A page of which every forbidden part reports whether the browser took it.
+PARTS = """<!doctype html><title>Parts</title><h1 id="here">Parts</h1>
+<style>@font-face {{ font-family: f; src: url(/private/f.woff2) }} p {{ font-family: f }}</style>
+<script>const took = {{}}, wait = [];
+const part = (name, element, attributes) => wait.push(new Promise(done => {{
+    Object.assign(element, attributes);
+    element.onload = () => done(took[name] = true);
+    element.onerror = () => done(took[name] = false);
+    document.body.append(element);
+}}));
+const create = name => document.createElement(name);
+onload = async () => {{
+    part("script", create("script"), {{src: "/private/a.js"}});
+    part("module", create("script"), {{type: "module", src: "{other}/private/b.js"}});
+    part("integrity", create("script"), {{src: "/private/c.js", integrity: "sha256-{digest}"}});
+    part("style", create("link"), {{rel: "stylesheet", href: "/private/a.css"}});
+    part("image", create("img"), {{src: "/private/a.png"}});
+    part("other", create("img"), {{crossOrigin: "use-credentials", src: "{other}/private/b.png"}});
+    // A frame that gets a 204 stays blank, and has no event.
+    document.body.append(Object.assign(create("iframe"), {{src: "/private/frame"}}));
+    const said = url => fetch(url).then(answer => answer.status).catch(() => null);
+    took.fetch = await said("/private/data");
+    took.post = await fetch("/private/post", {{method: "POST"}}).then(answer => answer.status);
+    took.preflight = await fetch("{other}/private/p", {{headers: {{"X-Own": "1"}}}})
+        .then(answer => answer.status).catch(() => null);
+    await Promise.all(wait);
+    document.title = "Done";
+}};
+</script><p>Text</p>"""
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="green"/></svg>'
 PAGE = """<!doctype html><title>An open page</title><h1 id="here">An open page</h1>
 <img id="allowed" src="/open.svg"><img id="forbidden" src="/closed.png"><script src="/private/script.js"></script>
@@ -114,6 +143,92 @@ def test_an_allowed_page_renders_without_its_forbidden_parts(page, shop):
         "/private/data": 403,
     }
     assert not {"/closed.png", "/private/script.js", "/private/data"} & set(shop.origin.targets)
+
+
+@pytest.fixture(scope="module")
+def placeholders(start):
+    """A proxy that refuses the parts of a page with placeholders."""
+    with start("proxy", audit_passes="all", refusals="placeholder") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def lenient_page(placeholders, browser):
+    """A page of a browser whose parts may be placeholders."""
+    context = browser.new_context(ignore_https_errors=True, proxy={"server": placeholders.url})
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def page_of_parts(sites):
+    """A site whose page has many forbidden parts, some of another site."""
+    other = sites.start("https", RULES)
+    text = PARTS.format(other=other.url, digest="A" * 43 + "=")
+    return sites.start("https", RULES, {"/": html(text)})
+
+
+def took(page, site):
+    """What the page of parts took, and what the console said."""
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(site.url + "/")
+    page.wait_for_function("document.title === 'Done'")
+    return page.evaluate("took"), said
+
+
+NEVER_TAKEN = {"integrity": False, "post": 403, "preflight": None}
+
+
+def test_with_placeholders_a_page_takes_its_forbidden_parts(
+    lenient_page, page_of_parts, placeholders
+):
+    found, said = took(lenient_page, page_of_parts)
+    seen(lenient_page, "placeholders")
+
+    parts = dict.fromkeys(("script", "module", "style", "image", "other"), True)
+    assert found == {**parts, "fetch": 204, **NEVER_TAKEN}
+    expected = (
+        "Failed to decode downloaded font",
+        "OTS parsing error",
+        "Failed to find a valid digest",
+        "Failed to load resource: the server responded with a status of 403",  # the POST
+        "Access to fetch at",  # the preflight
+        "Failed to load resource: net::ERR_FAILED",
+    )
+    assert [text for text in said if not text.startswith(expected)] == []
+    assert not [target for target in page_of_parts.origin.targets if "private" in target]
+
+    recorded = {
+        urlsplit(record["url"]).path: record.get("placeholder")
+        for record in placeholders.records()
+        if record["action"] == "drop" and record["method"] == "GET"
+    }
+    assert recorded == {
+        "/private/a.js": "script",
+        "/private/b.js": "script",
+        "/private/c.js": "script",
+        "/private/a.css": "style",
+        "/private/a.png": "image",
+        "/private/b.png": "image",
+        "/private/f.woff2": "font",
+        "/private/frame": "iframe",
+        "/private/data": "empty",
+    }
+
+
+def test_with_placeholders_a_forbidden_page_shows_why(lenient_page, page_of_parts):
+    answer = lenient_page.goto(page_of_parts.url + "/private/diary")
+    assert answer.status == 403
+    assert "robots.txt forbids the request" in lenient_page.inner_text("body")
+
+
+def test_without_placeholders_the_parts_fail(page, page_of_parts):
+    found, said = took(page, page_of_parts)
+
+    parts = dict.fromkeys(("script", "module", "style", "image", "other"), False)
+    assert found == {**parts, "fetch": 403, **NEVER_TAKEN}
+    assert any("status of 403" in text for text in said)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
