@@ -161,6 +161,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " `redis+cluster://host:port,host:port/`, and a server behind sentinels"
             " `redis+sentinel://host:port,host:port/SERVICE/db`. `memory:` is for one crawl or proxy"
             " alone: two spiders in one process then have separate policies and turns."
+            " `NAME=URL,NAME=URL` is a store for each region, where each origin has its home in one"
+            " of them."
             " See [stores.md](stores.md).",
             extra={"default": "SQLite, in the user's cache directory", "path": "store"},
         ),

@@ -1,20 +1,24 @@
-"""Policy stores, chosen by URL.
+"""Policy stores, chosen by URL, or by one URL for each region.
 
 This module parses the URL; each kind of store has its own module.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+from functools import partial
 from pathlib import Path
 
 from robots_guard.core.codec import EMPTY
 from robots_guard.errors import MissingExtra, SettingsError, StoreError
 from robots_guard.ports import SharedStore
+from robots_guard.stores.regions import has_regions, open_regions, split_regions
 
 FORMS = (
     "memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host:port/db,"
-    " redis+cluster://host:port,host:port/ or redis+sentinel://host:port,host:port/SERVICE/db"
+    " redis+cluster://host:port,host:port/, redis+sentinel://host:port,host:port/SERVICE/db or, with"
+    " regions, NAME=URL,NAME=URL"
 )
 _SERVERS = re.compile(r"(rediss?(\+(cluster|sentinel))?|unix)://")
 
@@ -29,7 +33,7 @@ def open_store(url: str) -> SharedStore | None:
     that refuses access; a server that is down is no error, since it may come up later. Raises
     MissingExtra for a server if redis-py is not installed.
     """
-    if _SERVERS.match(url):
+    if _is_on_servers(url):
         return _on_servers(url, read_only=False, must_accept=True)
     path = _path(url)
     if path:
@@ -46,7 +50,7 @@ def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
     and for a server that refuses access. Without it, every call to the store raises StoreError
     until the store can be read.
     """
-    if _SERVERS.match(url):
+    if _is_on_servers(url):
         return _on_servers(url, read_only=True, must_accept=insist)
     path = _path(url)
     if path:
@@ -60,7 +64,7 @@ def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
 def open_existing(url: str) -> SharedStore | None:
     """Open the store that a URL names, as `open_store` does, but create none: raises SettingsError
     for a file that is missing."""
-    path = None if _SERVERS.match(url) else _path(url)
+    path = None if _is_on_servers(url) else _path(url)
     if path is not None and not path.exists():
         return look_at(url)  # raises it
     return open_store(url)
@@ -92,7 +96,14 @@ def find_document(store: SharedStore | None, sha256: str) -> bytes | None:
         return None
 
 
+def _is_on_servers(url: str) -> bool:
+    return has_regions(url) or bool(_SERVERS.match(url))
+
+
 def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:
+    if has_regions(url):
+        open_one = partial(_on_servers, read_only=read_only, must_accept=must_accept)
+        return open_regions(url, open_one)
     try:
         from robots_guard.stores.servers import open_redis
     except ModuleNotFoundError as error:
@@ -104,6 +115,10 @@ def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:
 
 def is_store(url: str) -> bool:
     """Whether a text has the form of a store's URL."""
+    if has_regions(url):
+        with contextlib.suppress(SettingsError):
+            return bool(split_regions(url))
+        return False
     scheme, _, path = url.partition(":///")
     return url == "memory:" or bool(_SERVERS.match(url)) or (scheme == "sqlite" and bool(path))
 
@@ -128,6 +143,18 @@ def _expand_home(path: str) -> Path:
 
 
 def shown(url: str) -> str:
-    """Return the URL without its credentials, cut to 200 characters."""
+    """Return the URL, or the URL of each region, without its credentials, cut to 200 characters.
+
+    Of a list of regions that cannot be read, it shows nothing.
+    """
+    if not has_regions(url):
+        return _without_credentials(url)[:200]
+    with contextlib.suppress(SettingsError):
+        parts = split_regions(url).items()
+        return ", ".join(f"{name}={_without_credentials(each)}" for name, each in parts)[:200]
+    return "..."
+
+
+def _without_credentials(url: str) -> str:
     scheme, slashes, rest = url.rpartition("://")
-    return (scheme + slashes + rest.rpartition("@")[2])[:200]
+    return scheme + slashes + rest.rpartition("@")[2]

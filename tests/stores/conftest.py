@@ -16,6 +16,7 @@ from robots_guard.guard.counters import Counters
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.regions import RegionalStore
 from robots_guard.stores.sqlite import SqliteStore
 
 # The private `_client` and `_policy_key` write what no store writes, and read its bytes.
@@ -88,6 +89,11 @@ def shared(request, tmp_path):
     made.close()
 
 
+def _home(store, origin):
+    """Return the store that keeps the origin's policy."""
+    return store._stores[store.home(origin)] if isinstance(store, RegionalStore) else store
+
+
 @pytest.fixture
 def write_raw(shared, tmp_path) -> Callable[[Any, bytes], None]:
     """A function that writes raw bytes where the store keeps the policy of an origin."""
@@ -100,7 +106,8 @@ def write_raw(shared, tmp_path) -> Callable[[Any, bytes], None]:
         connection.close()
 
     def into_redis(origin, value: bytes) -> None:
-        shared._client.set(shared._policy_key(origin), b"1000.0\n" + value)
+        home = _home(shared, origin)
+        home._client.set(home._policy_key(origin), b"1000.0\n" + value)
 
     return into_sqlite if isinstance(shared, SqliteStore) else into_redis
 
@@ -119,6 +126,7 @@ def read_raw(shared, tmp_path) -> Callable[[Any], bytes]:
             connection.close()
 
     def from_redis(origin) -> bytes:
-        return shared._client.get(shared._policy_key(origin)).partition(b"\n")[2]
+        home = _home(shared, origin)
+        return home._client.get(home._policy_key(origin)).partition(b"\n")[2]
 
     return from_sqlite if isinstance(shared, SqliteStore) else from_redis

@@ -13,6 +13,7 @@ from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.verdict import Question
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.ports import Clocks
+from robots_guard.stores.regions import RegionalStore
 from robots_guard.stores.sqlite import SqliteStore
 
 HEADERS = {"etag": '"1"', "cache-control": "max-age=3600"}
@@ -37,7 +38,9 @@ def empty(store) -> None:
     if isinstance(store, SqliteStore):
         store.path.unlink()
     else:
-        store._client.flushall()
+        (
+            store._stores[store.home(A)] if isinstance(store, RegionalStore) else store
+        )._client.flushall()
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -17,6 +17,7 @@ from support.turns import wait_of
 from robots_guard.core.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
 from robots_guard.origin import origin_of
 from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.regions import RegionalStore
 from robots_guard.stores.sqlite import SqliteStore
 
 # A test writes damaged values under the private `_turn_key`.
@@ -44,7 +45,7 @@ def turns(request, tmp_path):
 @pytest.fixture
 def clock(turns, clock):
     """The clock by which the store grants turns."""
-    return ServersClock() if isinstance(turns, RedisStore) else clock
+    return ServersClock() if isinstance(turns, RedisStore | RegionalStore) else clock
 
 
 def test_a_second_turn_must_wait(turns):

@@ -20,6 +20,7 @@ from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import begin
 from robots_guard.origin import Origin, origin_of
+from robots_guard.stores import open_store
 from robots_guard.stores.leases import LeaseThenPolicy
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.redis import RedisStore
@@ -224,7 +225,7 @@ def in_a_fork(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs", "redis cluster"]
+SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs", "redis cluster", "regions"]
 
 
 def make(kind: str, request: Any, tmp_path: Path) -> Any:
@@ -237,5 +238,8 @@ def make(kind: str, request: Any, tmp_path: Path) -> Any:
         return RedisStore(fakeredis.FakeRedis())
     if kind == "redis cluster":
         return open_redis(request.getfixturevalue("empty_cluster").url)
-    client = request.getfixturevalue("redis_server").client()
+    server = request.getfixturevalue("redis_server")
+    if kind == "regions":
+        return open_store(",".join(f"{name}={server.url[:-1]}{name[-1]}" for name in ("r1", "r2")))
+    client = server.client()
     return RedisStore(client, key=KEY if kind == "redis with MACs" else None)

@@ -23,10 +23,12 @@ _REFERENCE = f"({VARIABLE}|{FILE})."
 #: The forms of texts that begin in one of a few ways; a reference may stand instead.
 _FORMS = {
     "agent": "[A-Za-z_-]+$",  # RFC 9309 section 2.2.1
-    "store": r"(memory:$|sqlite:///.|rediss?(\+(cluster|sentinel))?://.|unix://.)",
+    "store": r"(memory:$|sqlite:///.|(\s*[a-z][a-z0-9-]*=)?(rediss?(\+(cluster|sentinel))?://.|unix://.))",
     "fetch_proxy": "($|https?://.)",
     "listen": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
 }
+#: Those of which there may be several, in a list.
+_LISTED = ("store",)
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 #: A list that the program joins to one text.
@@ -81,7 +83,10 @@ def _type(name: str, kind: Any) -> dict[str, Any]:
     base, meta = get_args(kind)
     described: dict[str, Any] = {"description": without_links(meta.description)}
     if name in _FORMS:
-        return described | _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
+        text = _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
+        if name in _LISTED:
+            return described | {"anyOf": [text, {"type": "array", "items": text}]}
+        return described | text
     if base is str:
         return described | {"anyOf": [_TEXT, _JOINED]}
     if get_origin(base) is tuple:
