@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.origin import parse_authority
+from robots_guard.settings import CLOCKS
 
 #: mitmproxy's names: the key with its certificate, and the certificate alone.
 CA_FILE = "mitmproxy-ca.pem"
@@ -111,27 +112,27 @@ class CertificateAuthority:
         )
 
 
-class LeafCertificates:
-    """The leaves of one CA, each signed when it is first asked for, and cached.
+class Minter:
+    """The leaves of the CA in a folder, each signed when it is first asked for, and cached.
 
-    `now` is the wall clock, in UTC.
+    `now` is the wall clock. Raises SettingsError if the folder has no usable CA.
     """
 
     def __init__(
         self,
-        authority: CertificateAuthority,
+        folder: Path,
         *,
-        now: Callable[[], dt.datetime],
+        now: Callable[[], float] = CLOCKS.now,
         max_cached: int = MAX_CACHED,
     ) -> None:
-        self._authority = authority
+        self._authority = load_authority(folder, _utc(now()))
         self._now = now
         self._leaves: LRUCache[str, Leaf] = LRUCache(max_cached)
 
     def leaf(self, name: str) -> Leaf:
         """Return the certificate for a name in a ClientHello. Raises NoLeaf."""
         host = certified_host(name)
-        now = self._now()
+        now = _utc(self._now())
         leaf = self._leaves.get(host)
         if leaf is not None and _is_usable(leaf, now):
             return leaf
@@ -165,6 +166,7 @@ def load_authority(folder: Path, now: dt.datetime) -> CertificateAuthority:
     """Return the CA of a folder, created if there is none. Raises SettingsError."""
     path = folder / CA_FILE
     try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _create(path, now)
         authority = _read(path.read_bytes(), now)
@@ -303,6 +305,10 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def _utc(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
 
 def _is_usable(leaf: Leaf, now: dt.datetime) -> bool:

@@ -22,7 +22,7 @@ from robots_guard.serve.certificates import (
     CA_FILE,
     LEAF_LIFETIME,
     LEAST_LEFT,
-    LeafCertificates,
+    Minter,
     NoLeaf,
     load_authority,
 )
@@ -35,8 +35,8 @@ class Clock:
     def __init__(self, now: dt.datetime = NOW) -> None:
         self.now = now
 
-    def __call__(self) -> dt.datetime:
-        return self.now
+    def __call__(self) -> float:
+        return self.now.timestamp()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def clock():
 
 @pytest.fixture
 def certificates(folder, clock):
-    return LeafCertificates(load_authority(folder, NOW), now=clock)
+    return Minter(folder, now=clock)
 
 
 def read(leaf) -> x509.Certificate:
@@ -194,7 +194,7 @@ def test_a_clock_that_is_set_back(certificates, clock):
 
 
 def test_the_cache_is_bounded(folder, clock):
-    certificates = LeafCertificates(load_authority(folder, NOW), now=clock, max_cached=3)
+    certificates = Minter(folder, now=clock, max_cached=3)
     kept = certificates.leaf("kept.test")
     for number in range(10):
         certificates.leaf(f"n{number}.test")
@@ -221,11 +221,10 @@ def test_no_leaf_outlives_its_ca(folder, clock, certificates):
 @pytest.mark.parametrize("by_mitmproxy", [False, True], ids=["own", "mitmproxy"])
 def test_openssl_accepts_a_leaf(name, by_mitmproxy, tmp_path):
     """With the checks of RFC 5280 that Python 3.13 makes by default."""
-    now = dt.datetime.now(dt.UTC)
     if by_mitmproxy:
         certs = pytest.importorskip("mitmproxy.certs")
         certs.CertStore.from_store(tmp_path, "mitmproxy", 2048)
-    certificates = LeafCertificates(load_authority(tmp_path, now), now=lambda: now)
+    certificates = Minter(tmp_path)
     leaf = certificates.leaf(name)
     pem = tmp_path / "leaf.pem"
     pem.write_bytes(leaf.key + leaf.chain)
@@ -314,7 +313,7 @@ def own_ca(folder, key, *, ca=True, days=10, signer=None, issuer=None, more=b"")
 )
 def test_a_ca_with_another_kind_of_key(tmp_path, key):
     authority = own_ca(tmp_path, key)
-    leaf = LeafCertificates(load_authority(tmp_path, NOW), now=Clock()).leaf("example.test")
+    leaf = Minter(tmp_path, now=Clock()).leaf("example.test")
     read(leaf).verify_directly_issued_by(authority)
 
 
@@ -342,7 +341,7 @@ def test_an_intermediate_ca_is_sent_with_each_leaf(tmp_path):
         + between.public_bytes(serialization.Encoding.PEM)
         + root.public_bytes(serialization.Encoding.PEM)
     )
-    leaf = LeafCertificates(load_authority(tmp_path, NOW), now=Clock()).leaf("example.test")
+    leaf = Minter(tmp_path, now=Clock()).leaf("example.test")
     first, *others = x509.load_pem_x509_certificates(leaf.chain)
     first.verify_directly_issued_by(between)
     assert others == [between]  # the root is the client's

@@ -12,13 +12,17 @@ secret has a time to live, so that Envoy's memory does not grow with the names i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import shutil
+import socket
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from robots_guard.errors import MissingExtra, SettingsError
-from robots_guard.serve.certificates import LeafCertificates, NoLeaf
+from robots_guard.serve.certificates import Minter, NoLeaf
 from robots_guard.serve.discovery_messages import (
     SECRET_TYPE,
     DeltaRequest,
@@ -44,14 +48,15 @@ _METHODS = {
 }
 _AT_ONCE = 32  # names in one response; between two, other tasks run
 _MAX_MESSAGE = 64 << 20  # bytes; Envoy names all its secrets when it connects again
+_CHUNK = 65536  # bytes
 _SHOWN = 80  # characters of a client's text in a log line
 
 
 class SecretServer:
-    """A gRPC server, listening on loopback or at a Unix socket."""
+    """A gRPC server, listening at an address of its own."""
 
-    def __init__(self, certificates: LeafCertificates, *, ttl: int = SECRET_TTL) -> None:
-        self._certificates = certificates
+    def __init__(self, minter: Minter, *, ttl: int = SECRET_TTL) -> None:
+        self._minter = minter
         self._ttl = ttl
         self._server = grpc.aio.server(
             options=[
@@ -114,7 +119,7 @@ class SecretServer:
 
     def _secret(self, name: str) -> SecretResource | None:
         try:
-            leaf = self._certificates.leaf(name)
+            leaf = self._minter.leaf(name)
         except NoLeaf as error:
             log.info("no certificate for %r: %s", name[:_SHOWN], error)
             return None
@@ -127,3 +132,79 @@ class SecretServer:
 def _batches(names: list[str]) -> Iterator[list[str]]:
     for start in range(0, len(names), _AT_ONCE):
         yield names[start : start + _AT_ONCE]
+
+
+class SecretListener:
+    """Serves secrets on a socket that is listening already.
+
+    gRPC can only listen at addresses that it opens itself. So each connection is handed on, to a
+    Unix socket in a folder that only this user may read. Envoy has one connection, of little use.
+    """
+
+    def __init__(self, minter: Minter) -> None:
+        self._server = SecretServer(minter)
+        self._folder = tempfile.mkdtemp(prefix="robots_guard-")  # for this user only
+        self._path = f"{self._folder}/sds"
+        self._relay: asyncio.AbstractServer | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept the connections of a listener. Raises SettingsError."""
+        await self._server.start(f"unix:{self._path}")
+        listener.setblocking(False)
+        if listener.family == socket.AF_UNIX:
+            self._relay = await asyncio.start_unix_server(self._accept, sock=listener)
+        else:
+            self._relay = await asyncio.start_server(self._accept, sock=listener)
+
+    def close(self) -> None:
+        """Accept no more connections, and end those there are."""
+        if self._relay is not None:
+            self._relay.close()
+        for connection in self._connections:
+            connection.cancel()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._ending = asyncio.ensure_future(self._server.close())
+
+    async def wait_closed(self) -> None:
+        """Wait until the server has ended."""
+        if self._ending is not None:
+            await self._ending
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # asyncio runs this in one
+        self._connections.add(task)
+        try:
+            with contextlib.closing(writer), contextlib.suppress(OSError):
+                await self._hand_on(reader, writer)
+        except asyncio.CancelledError:
+            pass  # by `close`; there is nothing after it
+        finally:
+            self._connections.discard(task)
+
+    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_unix_connection(self._path)
+        there = asyncio.ensure_future(_copy(reader, inner_writer))
+        back = asyncio.ensure_future(_copy(inner_reader, writer))
+        try:
+            await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            there.cancel()
+            back.cancel()
+            await asyncio.gather(there, back, return_exceptions=True)
+            inner_writer.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+
+
+async def serve(minter: Minter, listener: socket.socket) -> SecretListener:
+    """Serve certificates to Envoy on a listening socket. Raises SettingsError."""
+    server = SecretListener(minter)
+    await server.start(listener)
+    return server

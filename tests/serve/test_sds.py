@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
+import socket
 
 import grpc
 import grpc.aio
@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robots_guard.errors import SettingsError
-from robots_guard.serve.certificates import LeafCertificates, load_authority
+from robots_guard.serve.certificates import Minter
 from robots_guard.serve.discovery_messages import (
     SECRET_TYPE,
     SecretResource,
     decode_request,
     encode_response,
 )
-from robots_guard.serve.secret_discovery import SecretServer
+from robots_guard.serve.sds import SecretServer, serve
 
 AGGREGATED = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SECRETS = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets"
@@ -134,19 +134,14 @@ def test_a_damaged_request_is_read_or_refused(at, change):
 # -- the server ------------------------------------------------------------------------------------
 
 
-def leaf_certificates(folder):
-    now = dt.datetime.now(dt.UTC)
-    return LeafCertificates(load_authority(folder, now), now=lambda: now)
-
-
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return leaf_certificates(tmp_path_factory.mktemp("ca"))
+def minter(tmp_path_factory):
+    return Minter(tmp_path_factory.mktemp("ca"))
 
 
 @contextlib.asynccontextmanager
-async def served(certificates, address="127.0.0.1:0", **options):
-    server = SecretServer(certificates, **options)
+async def served(minter, address="127.0.0.1:0", **options):
+    server = SecretServer(minter, **options)
     address = await server.start(address)
     async with grpc.aio.insecure_channel(address) as channel:
         yield channel
@@ -166,8 +161,8 @@ async def ask(call, *args, **options):
 
 
 @pytest.mark.parametrize("method", [AGGREGATED, SECRETS])
-async def test_a_certificate_for_a_name(certificates, method):
-    async with served(certificates, ttl=77) as channel, stream(channel, method) as call:
+async def test_a_certificate_for_a_name(minter, method):
+    async with served(minter, ttl=77) as channel, stream(channel, method) as call:
         found = secrets_in(await ask(call, "example.test"))
     chain, key, ttl = found.pop("example.test")
     (certificate,) = x509.load_pem_x509_certificates(chain)
@@ -177,38 +172,38 @@ async def test_a_certificate_for_a_name(certificates, method):
     assert (found, ttl) == ({}, 77)
 
 
-async def test_the_secret_has_the_name_that_was_asked_for(certificates):
+async def test_the_secret_has_the_name_that_was_asked_for(minter):
     """Envoy knows it under the bytes in the ClientHello."""
-    async with served(certificates) as channel, stream(channel) as call:
+    async with served(minter) as channel, stream(channel) as call:
         first = secrets_in(await ask(call, "Example.TEST"))
         second = secrets_in(await ask(call, "example.test"))
     assert first["Example.TEST"] == second["example.test"]
 
 
-async def test_names_without_a_certificate_are_removed(certificates):
-    async with served(certificates) as channel, stream(channel) as call:
+async def test_names_without_a_certificate_are_removed(minter):
+    async with served(minter) as channel, stream(channel) as call:
         response = await ask(call, "*", "a b", "good.test", "x" * 300)
         assert list(secrets_in(response)) == ["good.test"]
         assert removed_in(response) == ["*", "a b", "x" * 300]
         assert list(secrets_in(await ask(call, "again.test"))) == ["again.test"]
 
 
-async def test_a_failure_of_the_ca_fails_the_handshake_only(certificates, monkeypatch):
-    async with served(certificates) as channel, stream(channel) as call:
+async def test_a_failure_of_the_ca_fails_the_handshake_only(minter, monkeypatch):
+    async with served(minter) as channel, stream(channel) as call:
         with monkeypatch.context() as patched:
-            patched.setattr(certificates, "leaf", lambda name: 1 / 0)
+            patched.setattr(minter, "leaf", lambda name: 1 / 0)
             assert removed_in(await ask(call, "broken.test")) == ["broken.test"]
         assert list(secrets_in(await ask(call, "broken.test"))) == ["broken.test"]
 
 
-async def test_what_envoy_has_kept_is_not_sent_again(certificates):
-    async with served(certificates) as channel, stream(channel) as call:
+async def test_what_envoy_has_kept_is_not_sent_again(minter):
+    async with served(minter) as channel, stream(channel) as call:
         response = await ask(call, "a.test", "b.test", kept=[("a.test", "1")])
         assert list(secrets_in(response)) == ["b.test"]
 
 
-async def test_acknowledgements_and_other_types_are_not_answered(certificates, caplog):
-    async with served(certificates) as channel, stream(channel) as call:
+async def test_acknowledgements_and_other_types_are_not_answered(minter, caplog):
+    async with served(minter) as channel, stream(channel) as call:
         await call.write(request(nonce="1"))
         await call.write(request(nonce="1", error="bad key"))
         await call.write(request("x.test", gone=["y.test"], type_url="type.googleapis.com/Cluster"))
@@ -216,19 +211,19 @@ async def test_acknowledgements_and_other_types_are_not_answered(certificates, c
     assert "Envoy rejects a certificate: bad key" in caplog.text
 
 
-async def test_many_names_at_once(certificates):
+async def test_many_names_at_once(minter):
     """After a restart of this service Envoy asks for the names of all paused handshakes."""
     names = [f"n{number}.test" for number in range(100)]
     found = []
-    async with served(certificates) as channel, stream(channel) as call:
+    async with served(minter) as channel, stream(channel) as call:
         await call.write(request(*names))
         while len(found) < len(names):
             found += secrets_in(await asyncio.wait_for(call.read(), 20))
     assert found == names
 
 
-async def test_a_message_that_cannot_be_read_ends_its_stream_only(certificates):
-    async with served(certificates) as channel:
+async def test_a_message_that_cannot_be_read_ends_its_stream_only(minter):
+    async with served(minter) as channel:
         async with stream(channel) as call:
             await call.write(b"\xff\xff\xff")
             with pytest.raises(grpc.aio.AioRpcError):
@@ -237,9 +232,9 @@ async def test_a_message_that_cannot_be_read_ends_its_stream_only(certificates):
             assert list(secrets_in(await ask(call, "a.test"))) == ["a.test"]
 
 
-async def test_another_method_is_not_there(certificates):
+async def test_another_method_is_not_there(minter):
     async with (
-        served(certificates) as channel,
+        served(minter) as channel,
         stream(channel, AGGREGATED.replace("Delta", "Stream")) as call,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -247,17 +242,39 @@ async def test_another_method_is_not_there(certificates):
     assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_unix_socket(certificates, tmp_path):
+async def test_a_unix_socket(minter, tmp_path):
     address = f"unix:{tmp_path / 'sds.sock'}"
-    async with served(certificates, address) as channel, stream(channel) as call:
+    async with served(minter, address) as channel, stream(channel) as call:
         assert (tmp_path / "sds.sock").is_socket()
         assert list(secrets_in(await ask(call, "a.test"))) == ["a.test"]
 
 
-async def test_an_address_in_use(certificates):
-    first, second = SecretServer(certificates), SecretServer(certificates)
+async def test_an_address_in_use(minter):
+    first, second = SecretServer(minter), SecretServer(minter)
     address = await first.start("127.0.0.1:0")
     with pytest.raises(SettingsError, match="cannot listen"):
         await second.start(address)
     await second.close()
     await first.close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
+async def test_a_socket_that_listens_already(minter, family, tmp_path):
+    path = str(tmp_path / "sds.sock")
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0) if family == socket.AF_INET else path)
+        listener.listen()
+        address = f"unix:{path}"
+        if family == socket.AF_INET:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+        server = await serve(minter, listener)
+        async with grpc.aio.insecure_channel(address) as channel:
+            for name in ("a.test", "b.test"):
+                async with stream(channel) as call:
+                    assert list(secrets_in(await ask(call, name))) == [name]
+            async with stream(channel) as call:
+                await ask(call, "c.test")
+                server.close()
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await asyncio.wait_for(call.read(), 20)
+        await server.wait_closed()
