@@ -21,7 +21,7 @@ from robots_guard.serve.discovery_messages import (
     decode_request,
     encode_response,
 )
-from robots_guard.serve.sds import SecretServer, serve
+from robots_guard.serve.secret_discovery import SecretServer, serve
 
 AGGREGATED = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SECRETS = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets"
