@@ -1,0 +1,275 @@
+"""A small HTTP/1.1 server for the data plane on the same machine, over httptools (llhttp).
+
+It is a protocol of its own because a framework costs more than the decision (decision 30). It
+serves what Envoy sends: requests without a body, one at a time on a connection.
+
+Invariant: two requests are never read as one, nor one as two. A request with content, a second
+request before the response to the first, and a head that llhttp does not accept are answered by 400
+or by nothing, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import httptools
+
+log = logging.getLogger("robots_guard")
+
+MAX_HEAD = 128 * 1024  # bytes of a request; Envoy accepts 60 KiB of its client
+HEAD_TIMEOUT = 10.0  # seconds from the first byte of a request to its last one
+UNIX = "unix:"  # the beginning of an address that is the path of a socket
+_BACKLOG = 1024
+_SOCKET_MODE = 0o660  # the group of the socket's directory may connect
+
+Fields = tuple[tuple[bytes, bytes], ...]
+_BREAKS = re.compile(r"[\r\n\0]")
+
+
+class HttpRequest(NamedTuple):
+    """A request without content. The names of `fields` are in lower case."""
+
+    method: bytes
+    target: bytes
+    fields: Fields
+
+
+class HttpReply(NamedTuple):
+    """A response: its status, its fields except Content-Length, and its content."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    def encode(self, *, method: bytes, closes: bool) -> bytes:
+        """Return the bytes of the response to a request with this method. Raises ValueError for a
+        field with a line break."""
+        lines = [_status_line(self.status)]
+        for name, value in self.headers:
+            if _BREAKS.search(value):
+                raise ValueError(f"a line break in the field {name}")
+            lines.append(f"{name}: {value}\r\n".encode("latin-1", "replace"))
+        if closes:
+            lines.append(b"connection: close\r\n")
+        if self.status != HTTPStatus.NO_CONTENT:  # RFC 9110 section 8.6
+            lines.append(b"content-length: %d\r\n" % len(self.body))
+        lines.append(b"\r\n")
+        if method != b"HEAD":
+            lines.append(self.body)
+        return b"".join(lines)
+
+
+def _status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+_STATUS_LINES = {int(each): f"HTTP/1.1 {each:d} {each.phrase}\r\n".encode() for each in HTTPStatus}
+_BAD_REQUEST = HttpReply(HTTPStatus.BAD_REQUEST)
+_FAILED = HttpReply(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+Handler = Callable[[HttpRequest], Awaitable[HttpReply]]
+
+
+class HttpProtocol(asyncio.Protocol):
+    """One connection of the data plane.
+
+    If the data plane closes it while a request is being answered, the answer is cancelled.
+    """
+
+    _transport: asyncio.Transport
+    closed: asyncio.Future[None]
+
+    def __init__(self, handler: Handler, connections: set[HttpProtocol]) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._answer: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_ending = False
+        self.closed = self._loop.create_future()
+        self._begin_request()
+
+    def _begin_request(self) -> None:
+        self._size = 0
+        self._begun = 0
+        self._is_whole = False
+        self._target = b""
+        self._fields: list[tuple[bytes, bytes]] = []
+
+    # -- the connection -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the connection."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.add(self)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Cancel the answer: the data plane does not want it any longer."""
+        self._connections.discard(self)
+        self.closed.set_result(None)
+        self._cancel_deadline()
+        if self._answer is not None:
+            self._answer.cancel()
+
+    def end(self) -> None:
+        """Close the connection as soon as no request is being answered on it."""
+        self._is_ending = True
+        if self._answer is None:
+            self._transport.close()
+
+    # -- a request ----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; answer the request when it is whole."""
+        if self._answer is not None:
+            self._abort("a request before the response to the last one")
+            return
+        self._size += len(data)
+        if self._size > MAX_HEAD:
+            self._refuse("a request that is too large")
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._refuse(str(error))
+            return
+        if self._begun > 1:
+            self._refuse("two requests at once")
+        elif self._is_whole:
+            self._cancel_deadline()
+            self._begin_answer()
+        elif self._deadline is None:
+            self._deadline = self._loop.call_later(HEAD_TIMEOUT, self._abort, "an unfinished head")
+
+    def on_message_begin(self) -> None:
+        """llhttp has found the first byte of a request."""
+        self._begun += 1
+
+    def on_url(self, part: bytes) -> None:
+        """llhttp has found a part of the request target."""
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """llhttp has found a field."""
+        name = name.lower()
+        self._fields.append((name, value))
+        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            raise ValueError("a request with content")  # llhttp stops, and `feed_data` raises
+
+    def on_body(self, _: bytes) -> None:
+        """llhttp has found content."""
+        raise ValueError("a request with content")
+
+    def on_message_complete(self) -> None:
+        """llhttp has found the end of a request."""
+        self._is_whole = True
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self, why: str) -> None:
+        """Answer 400 to what cannot be read for certain, and close the connection."""
+        log.warning("robots_guard: the data plane sent %s", why)
+        self._transport.write(_BAD_REQUEST.encode(method=b"GET", closes=True))
+        self._transport.close()
+
+    def _abort(self, why: str) -> None:
+        """Close the connection without an answer."""
+        log.warning("robots_guard: the data plane sent %s", why)
+        self._transport.abort()
+
+    # -- its response -------------------------------------------------------------------------------------
+
+    def _begin_answer(self) -> None:
+        request = HttpRequest(self._parser.get_method(), self._target, tuple(self._fields))
+        closes = not self._parser.should_keep_alive()
+        self._begin_request()
+        self._answer = self._loop.create_task(self._reply_to(request, closes))
+
+    async def _reply_to(self, request: HttpRequest, closes: bool) -> None:
+        try:
+            reply = await self._handler(request)
+            closes = closes or self._is_ending
+            encoded = reply.encode(method=request.method, closes=closes)
+        except Exception:  # the data plane refuses the request when it gets a 500
+            log.exception("robots_guard failed; the request is refused")
+            closes = True
+            encoded = _FAILED.encode(method=request.method, closes=True)
+        self._answer = None
+        self._transport.write(encoded)
+        if closes:
+            self._transport.close()
+
+
+class HttpListener:
+    """A server for the data plane on one socket."""
+
+    def __init__(
+        self, server: asyncio.Server, connections: set[HttpProtocol], path: Path | None
+    ) -> None:
+        self._server = server
+        self._connections = connections
+        self._path = path
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The sockets on which this listens."""
+        return tuple(self._server.sockets)
+
+    def close(self) -> None:
+        """Accept no connections any longer, and close each one when its request is answered."""
+        self._server.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        for connection in list(self._connections):
+            connection.end()
+
+    async def wait_closed(self) -> None:
+        """Wait until the last connection is closed."""
+        await asyncio.gather(*(each.closed for each in list(self._connections)))
+
+
+async def listen_http(address: str | socket.socket, handler: Handler) -> HttpListener:
+    """Serve HTTP at an address, `unix:PATH` or `HOST:PORT`, or on a listening socket. Raises OSError.
+
+    A socket file that no process listens on any longer is replaced.
+    """
+    connections: set[HttpProtocol] = set()
+
+    def protocol() -> HttpProtocol:
+        return HttpProtocol(handler, connections)
+
+    loop = asyncio.get_running_loop()
+    if isinstance(address, socket.socket):
+        server = await loop.create_server(protocol, sock=address, backlog=_BACKLOG)
+        return HttpListener(server, connections, None)
+    if address.startswith(UNIX):
+        path = Path(address.removeprefix(UNIX))
+        with _permissions():
+            server = await loop.create_unix_server(protocol, str(path), backlog=_BACKLOG)
+        return HttpListener(server, connections, path)
+    host, _, port = address.rpartition(":")
+    server = await loop.create_server(protocol, host.strip("[]"), int(port), backlog=_BACKLOG)
+    return HttpListener(server, connections, None)
+
+
+@contextlib.contextmanager
+def _permissions() -> Iterator[None]:
+    """Create sockets that other users cannot connect to."""
+    before = os.umask(0o777 & ~_SOCKET_MODE)
+    try:
+        yield
+    finally:
+        os.umask(before)
