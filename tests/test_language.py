@@ -20,7 +20,6 @@ TESTS = Path(__file__).parent
 REPOSITORY = TESTS.parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 SOURCES = {path: path.read_text("utf-8") for path in MODULES}
-TREES = {path: ast.parse(source) for path, source in SOURCES.items()}
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 #: Nouns of the field.
 NOUNS = {
@@ -44,9 +43,14 @@ LONG_LINES = 0.02  # the share of lines above COLUMNS
 CONDITIONAL_EXPRESSIONS = 0.01  # for each line
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(source) for path, source in SOURCES.items()}
+
+
 def test_a_class_name_names_one_class():
     places = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(PACKAGE)))
@@ -83,7 +87,7 @@ def test_most_lines_fit():
 
 def test_conditional_expressions_are_few():
     lines = sum(len(source.splitlines()) for source in SOURCES.values())
-    found = sum(isinstance(node, ast.IfExp) for tree in TREES.values() for node in ast.walk(tree))
+    found = sum(isinstance(node, ast.IfExp) for tree in trees().values() for node in ast.walk(tree))
 
     assert found / lines <= CONDITIONAL_EXPRESSIONS
 
@@ -109,7 +113,7 @@ def has_foreign_private_names(source: str) -> bool:
 @cache
 def private_names() -> frozenset[str]:
     """The private names of modules and classes of the package, without those of a named tuple."""
-    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
     functions = {
         node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -129,7 +133,7 @@ def prose() -> tuple[tuple[str, str], ...]:
 
 def _prose() -> Iterator[tuple[str, str]]:
     for path, source in SOURCES.items():
-        for line, text in (*_strings(TREES[path]), *_comments(source)):
+        for line, text in (*_strings(trees()[path]), *_comments(source)):
             yield f"{path.relative_to(PACKAGE)}:{line}", " ".join(text.split())
     for path in PAGES:
         for text in _without_code(path.read_text("utf-8")).split("\n\n"):

@@ -13,6 +13,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from robots_guard.fetch.content_coding import Undecodable, decoder
 from robots_guard.testing import Received, Reply
@@ -126,6 +127,16 @@ def cached(name: str, lifetime: float, *headers: tuple[str, str]) -> Behaviour:
     return rules(name, text(*headers), lifetime=lifetime)
 
 
+def bomb_by(coding: str, compress: Callable[[bytes], bytes]) -> Behaviour:
+    """A bomb that is made when it is asked for: every pytest worker imports this module."""
+
+    @cache
+    def reply() -> Reply:
+        return packed(coding, compress(TEXT + b"\n" * 100_000_000))
+
+    return rules(f"{coding}-bomb", lambda received: reply(), truncated=True)
+
+
 def zstd_bomb() -> bytes:
     """TEXT and 100 MB of empty lines, built by hand (RFC 8878 section 3.1.1): a raw block, then
     blocks of one byte each."""
@@ -203,9 +214,8 @@ def leads_nowhere(name: str, *fields: str) -> Behaviour:
 
 
 _HOPS = {f"/hop{n}": moved(f"/hop{n + 1}") for n in range(5)} | {"/hop5": text()}
-BOMB = TEXT + b"\n" * 100_000_000
-# brotli.compress(BOMB): the library is not installed everywhere; the row then tests how the bytes
-# are handled.
+# The file of `bomb_by` by brotli.compress: the library is not installed everywhere; the row then
+# tests how the bytes are handled.
 BROTLI_BOMB = base64.b85decode(
     "%m4pB02~Q6PIPbN#g9<wt)TKkBtg>VsznDJa=`jsTSk#VwV26aj*}>4H@UIU{>Qxki}?Tl2fqYB92NoS-v9Cc{||l%fH*7w(7pfT|NkHS5&&^n0"
     "HAyS$N&F7_$2`1umC{!{*V9vfAC8H#9;w|?)@MC|Nr2Z0Eoi^0NwjP{{R2MF98sT1pvDDfBgUdgI@w54hsNu@BjG!{|CPWKpYkT=-&VF|Njqu34k"
@@ -435,8 +445,8 @@ CODINGS = [
     rules("deflate", packed("deflate", zlib.compress(TEXT))),
     rules("deflate-without-its-frame", packed("deflate", zlib.compress(TEXT)[2:-4])),
     rules("gzip-in-two-members", packed("gzip", gzip.compress(TEXT[:9]) + gzip.compress(TEXT[9:]))),
-    rules("gzip-bomb", packed("gzip", gzip.compress(BOMB)), truncated=True),
-    rules("deflate-bomb", packed("deflate", zlib.compress(BOMB)), truncated=True),
+    bomb_by("gzip", gzip.compress),
+    bomb_by("deflate", zlib.compress),
     bomb("br", BROTLI_BOMB),
     bomb("zstd", zstd_bomb()),
     trouble("gzip-in-gzip", packed("gzip, gzip", gzip.compress(gzip.compress(TEXT))), "protocol"),
