@@ -123,8 +123,13 @@ async def test_cancelled_waiter_frees_its_place(turns):
 
 
 async def test_number_of_waiters_is_bounded(turns):
+    """The delay is longer than a busy machine takes to begin all waits, and the patience is that of
+    the last waiter."""
+    delay, patience = 20, 20.0 * (MAX_QUEUED + 2)
     await turns.take_within(0, A, 0.001)
-    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(MAX_QUEUED + 1)]
+    waiting = [
+        asyncio.ensure_future(turns.take_within(patience, A, delay)) for _ in range(MAX_QUEUED + 1)
+    ]
     await until(waiting[-1].done)
 
     assert turns.waiting == MAX_QUEUED
