@@ -64,7 +64,7 @@ def _objection_to_token(token: str) -> str:
 
 
 #: The only components that release what they cannot record: their own operator uses them.
-_RELEASE_UNRECORDED = frozenset(Component) - PROXIES
+_RELEASE_UNRECORDED = frozenset(Component) - frozenset(PROXIES)
 #: The components whose PASSes are not counted, because no request follows them.
 UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
@@ -133,8 +133,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         repeats   true: the option of the command line may be repeated, and the values are joined
         is_sent   true: the text goes into requests or records (so it is no file name)
         path      the form of a text that is or contains the path of a file: "file", "store"
-                  (sqlite:///PATH) or "credentials" (@PATH); in a configuration file it is relative
-                  to that file
+                  (sqlite:///PATH), "credentials" (@PATH) or "socket" (unix:PATH); in a
+                  configuration file it is relative to that file
         is_secret  true: the text is a secret, and is never shown
         is_pairs  true: the texts are NAME=VALUE, and the value of a secret's name is never shown
 
@@ -210,9 +210,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["proxy", "always", "never"],
         Meta(
             description="Where a PASS that must be recorded but cannot be is refused: in the"
-            " `proxy`, `always` or `never`. The reason is then `unrecorded`. Elsewhere than in the"
-            " proxy it is otherwise released and counted, a warning is logged, and the audit log"
-            " records it as soon as it can be written."
+            " `proxy` (and in the decision service), `always` or `never`. The reason is then"
+            " `unrecorded`. Elsewhere than in the proxy it is otherwise released and counted, a"
+            " warning is logged, and the audit log records it as soon as it can be written."
         ),
     ] = "proxy"
     audit_durability: Annotated[
@@ -567,7 +567,8 @@ def signals_note(settings: Settings) -> str:
 
 
 class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of the proxy. docs/proxy.md describes the additional ones for users."""
+    """All settings of the proxy, and of the decision service. docs/proxy.md describes the additional
+    ones for users."""
 
     allow_unsafe: Annotated[
         str,
@@ -622,7 +623,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool,
         Meta(
             description="Set the agent's User-Agent on every request. This is `user_agent`, or the"
-            " agent with the name of robots_guard."
+            " agent with the name of robots_guard. Behind Envoy or Squid, their configuration"
+            " does it: see `robots-guard serve --print-config`."
         ),
     ] = False
     serve_robots_from_cache: Annotated[
@@ -782,6 +784,25 @@ def parts(text: str) -> tuple[str, ...]:
 
 NAMES = tuple(types_of(Settings))
 PROXY_NAMES = (*NAMES, *(name for name in types_of(ProxySettings) if name not in NAMES))
+#: What means nothing to the decision service, whose data plane has the bodies and the tunnels.
+_NOT_SERVED = ("allow_unsafe", "passthrough", "body_memory", "scan_limit")
+SERVE_NAMES = tuple(name for name in PROXY_NAMES if name not in _NOT_SERVED)
+_NAMES_OF: Mapping[str, tuple[str, ...]] = {
+    Component.PROXY: PROXY_NAMES,
+    Component.SERVE: SERVE_NAMES,
+}
+
+
+def names_of(component: str) -> tuple[str, ...]:
+    """Return the names of a component's settings, in the order in which users see them."""
+    return _NAMES_OF.get(component, NAMES)
+
+
+def kind_of(component: str) -> type[Settings]:
+    """Return the settings that a component has."""
+    return ProxySettings if component in PROXIES else Settings
+
+
 S = TypeVar("S", bound=Settings)
 
 

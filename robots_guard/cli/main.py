@@ -90,6 +90,11 @@ COMMANDS = {
         "Guard any crawler, as an intercepting proxy.",
         "proxy",
     ),
+    "serve": CommandEntry(
+        "robots_guard.cli.serve:serve",
+        "Answer Envoy or Squid, which ask about each request.",
+        "serve",
+    ),
     "why": CommandEntry(
         "robots_guard.cli.ask.why:why",
         "Say why a URL was, or was not, requested.",

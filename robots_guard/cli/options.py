@@ -31,11 +31,13 @@ from robots_guard.invocation import Invocation
 from robots_guard.settings import (
     NAMES,
     PROXY_NAMES,
+    SERVE_NAMES,
     SETTINGS,
     ProxySettings,
     Setting,
     Settings,
     default_store,
+    names_of,
 )
 from robots_guard.text import restored
 
@@ -57,6 +59,15 @@ def proxy_options(command: F) -> F:
     """Do the same as `settings_options`, including the settings that only the proxy has."""
     command = config_option(command)
     for name in reversed(PROXY_NAMES):
+        command = _option(name)(command)
+    return command
+
+
+def serve_options(command: F) -> F:
+    """Do the same as `proxy_options`, without the settings that mean nothing to the decision
+    service."""
+    command = config_option(command)
+    for name in reversed(SERVE_NAMES):
         command = _option(name)(command)
     return command
 
@@ -211,11 +222,11 @@ def settings_from(values: Mapping[str, Any], component: str = "cli", **defaults:
     return configured_settings(configuration(component), given, as_option, defaults=defaults)
 
 
-def proxy_settings_from(values: Mapping[str, Any]) -> ProxySettings:
-    """Return the proxy's settings from a command's parameters and the configuration. Raises
-    SettingsError."""
-    given = _given(values, PROXY_NAMES)
-    return configured_settings(configuration("proxy"), given, as_option, ProxySettings)
+def proxy_settings_from(values: Mapping[str, Any], component: str = "proxy") -> ProxySettings:
+    """Return the settings of the proxy, or of the decision service, from a command's parameters and
+    the configuration. Raises SettingsError."""
+    given = _given(values, names_of(component))
+    return configured_settings(configuration(component), given, as_option, ProxySettings)
 
 
 def section_values(component: str, values: Mapping[str, Any], kind: type[T]) -> T:
@@ -280,15 +291,15 @@ LARGEST_PORT = 65_535
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,20})")
 
 
-def address(listen: str, example: str) -> tuple[str, int]:
+def address(listen: str, example: str, option: str = "--listen") -> tuple[str, int]:
     """Return the host and the port to listen on. Raises SettingsError, which names an example."""
     found = _LISTEN.fullmatch(listen)
     if found is None:
         raise SettingsError(
-            f"--listen {listen!r} is not an address: use HOST:PORT, such as {example}"
+            f"{option} {listen!r} is not an address: use HOST:PORT, such as {example}"
         )
     if int(found["port"]) > LARGEST_PORT:
         raise SettingsError(
-            f"--listen {listen!r} has a port that is too large: use 0 to {LARGEST_PORT}"
+            f"{option} {listen!r} has a port that is too large: use 0 to {LARGEST_PORT}"
         )
     return found["v6"] or found["host"], int(found["port"])

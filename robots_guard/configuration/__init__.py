@@ -20,6 +20,7 @@ from robots_guard.configuration.sections import (
     ConsoleSection,
     ProxySection,
     ScrapySection,
+    ServeSection,
     own_options,
 )
 from robots_guard.configuration.source import Source, Value
@@ -30,6 +31,7 @@ __all__ = [
     "ConsoleSection",
     "ProxySection",
     "ScrapySection",
+    "ServeSection",
     "Source",
     "Value",
     "own_options",

@@ -20,6 +20,7 @@ from robots_guard.configuration.files import read_files
 from robots_guard.configuration.references import FILE, is_reference, resolve
 from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, types_in
 from robots_guard.configuration.source import Source, Value
+from robots_guard.core.component import PROXIES
 from robots_guard.core.site_settings import types_of
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import ALL_SETTINGS
@@ -27,6 +28,7 @@ from robots_guard.settings import (
     Settings,
     Spelling,
     checked,
+    names_of,
     require_known,
     respelled,
     settings_of,
@@ -109,6 +111,8 @@ def _anchored(value: Any, kind: Any, folder: Path) -> Any:
         before, path = "sqlite:///", value.removeprefix("sqlite:///")
     elif form == "credentials" and value.startswith("@"):
         before, path = "@", value.removeprefix("@")
+    elif form == "socket" and value.startswith("unix:"):
+        before, path = "unix:", value.removeprefix("unix:")
     elif form != "file" or is_reference(value):
         return value
     if not path or path.startswith("~"):
@@ -156,7 +160,7 @@ def _objection(name: str, value: Any) -> str:
 
 def _objection_within(section: str, name: str) -> str:
     """Why a name is wrong in a section, and the remedy."""
-    homes = [*homes_of(name), *(["proxy"] if name in types_in("") else [])]
+    homes = [*homes_of(name), *(each for each in PROXIES if name in names_of(each))]
     if homes:
         return f"{name} has no meaning in [{section}]: put it below {_headers(homes)}"
     near = nearest(name, tuple(types_in(section)))

@@ -22,20 +22,13 @@ from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.sections import GENERAL, SECTIONS, own_types, section_of
 from robots_guard.configuration.source import Value
 from robots_guard.errors import SettingsError
-from robots_guard.settings import ProxySettings, Settings
+from robots_guard.settings import Settings, kind_of
 
 COMPONENTS = (GENERAL, *SECTIONS)
 #: What a file may lack: an option may give it, or another user's home directory.
 _ASSUMED = {"agent": "mybot", "store": "memory:", "audit_log": "audit_log"}
 
 Values = dict[str, Value]
-
-
-def kind_of(component: str) -> type[Settings]:
-    """Return the settings that a component has."""
-    if component == "proxy":
-        return ProxySettings
-    return Settings
 
 
 def valid_parts(

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from robots_guard.core.freshness import LONGEST_BACKOFF
 from robots_guard.core.site_settings import types_of
-from robots_guard.settings import NAMES, PROXY_NAMES, ProxySettings, Setting, described
+from robots_guard.settings import PROXY_NAMES, ProxySettings, Setting, described, names_of
 
 Texts = tuple[str, ...]
 ListenAddress = Annotated[
@@ -106,6 +106,84 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
+class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What only `robots-guard serve` has."""
+
+    envoy: Annotated[
+        str,
+        Meta(
+            description="Answer Envoy's external authorization (`ext_authz` over HTTP) at this"
+            " address: `unix:PATH`, or HOST:PORT of loopback. Empty: do not.",
+            extra={"path": "socket"},
+        ),
+    ] = ""
+    icap: Annotated[
+        str,
+        Meta(
+            description="Answer the ICAP requests of Squid at this address. Empty: do not.",
+            extra={"path": "socket"},
+        ),
+    ] = ""
+    sds: Annotated[
+        str,
+        Meta(
+            description="Mint certificates for Envoy's inspected TLS at this address (secret"
+            " discovery service). Empty: do not.",
+            extra={"path": "socket"},
+        ),
+    ] = ""
+    data_plane: Annotated[
+        str,
+        Meta(
+            description="Address and port on which Envoy or Squid listens for crawlers, as"
+            " HOST:PORT. `--print-config` writes it, and requests that would lead back there are"
+            " refused."
+        ),
+    ] = "127.0.0.1:8080"
+    allow_remote: Annotated[
+        bool,
+        Meta(
+            description="Listen on addresses beyond loopback, too. Whoever reaches them can ask for"
+            " verdicts, and have robots.txt files fetched, without credentials."
+        ),
+    ] = False
+    confdir: Annotated[
+        str,
+        Meta(
+            description="Directory of the CA certificate and key; the proxy's by default.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    upstream_ca: Annotated[
+        str,
+        Meta(
+            description="PEM file of the CAs to trust for robots.txt files and, by"
+            " `--print-config`, for pages, instead of the default ones.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    workers: Annotated[
+        int, Meta(ge=1, le=64, description="Number of processes that share the addresses.")
+    ] = 1
+    metrics: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="Serve Prometheus metrics, `/health` and `/ready` on this port of"
+            " 127.0.0.1, and those of each further worker on the next one; 0: none.",
+        ),
+    ] = 0
+    drain: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="Seconds to wait after SIGTERM for the responses to permitted requests.",
+        ),
+    ] = 10.0
+
+
 class ConsoleSection(msgspec.Struct, frozen=True, kw_only=True):
     """What only `robots-guard console` has."""
 
@@ -155,6 +233,7 @@ class _NoOptions(msgspec.Struct, frozen=True, kw_only=True):
 #: The sections, and what only their components have.
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     "proxy": ProxySection,
+    "serve": ServeSection,
     "scrapy": ScrapySection,
     "console": ConsoleSection,
     "python": _NoOptions,
@@ -186,8 +265,7 @@ def types_in(section: str) -> dict[str, Any]:
     settings = types_of(ProxySettings)
     if section == "":
         return {name: settings[name] for name in PROXY_NAMES}
-    names = PROXY_NAMES if section == "proxy" else NAMES
-    return {**{name: settings[name] for name in names}, **own_types(section)}
+    return {**{name: settings[name] for name in names_of(section)}, **own_types(section)}
 
 
 def homes_of(name: str) -> list[str]:

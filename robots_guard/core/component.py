@@ -30,4 +30,4 @@ PAYING = frozenset(
 )
 #: The components between clients and sites. Their operator is not their user, so that by default
 #: they refuse what they cannot record.
-PROXIES = frozenset((Component.PROXY, Component.SERVE))
+PROXIES = (Component.PROXY, Component.SERVE)

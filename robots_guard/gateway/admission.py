@@ -266,10 +266,6 @@ class Admission:
         """Forget a request that has ended, or that is judged again."""
         self._tracked.pop(decision_id, None)
 
-    def ids(self) -> tuple[str, ...]:
-        """The ids of the tracked requests' decisions."""
-        return tuple(self._tracked)
-
     def __contains__(self, decision_id: str) -> bool:
         """Whether a request is tracked."""
         return decision_id in self._tracked

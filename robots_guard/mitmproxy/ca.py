@@ -6,7 +6,6 @@ these crawlers. It is not the CA of the user's own mitmproxy.
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 
 import certifi
@@ -57,19 +56,6 @@ def authority(confdir: Path | None) -> Path:
 def bundled(certificate: Path) -> bytes:
     """The usual certificates followed by the CA's, for clients that can read only one file."""
     return Path(certifi.where()).read_bytes() + b"\n# robots_guard\n" + certificate.read_bytes()
-
-
-def validate_pem(path: Path) -> None:
-    """Check a file of CA certificates. Raises SettingsError; mitmproxy would fail at, and blame, the first site."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except OSError as error:  # ssl.SSLError is one
-        why = (
-            error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
-        )
-        raise SettingsError(
-            f"--upstream-ca {str(path)!r} cannot be used ({why}): name a PEM file of the authorities to trust"
-        ) from None
 
 
 def instructions(certificate: Path, bundle: Path | None) -> str:

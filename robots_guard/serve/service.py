@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Exemption, Verdict
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.admission import TRACKED, Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses
 from robots_guard.gateway.failures import reply_to_failure
@@ -62,7 +62,8 @@ class DecisionService:
 
     `invocation` says what printed commands must name. `on_decision` is called with each decision on
     a request. `listening` returns the addresses of this service and of its data plane, to which no
-    request may lead. At most `max_held` requests wait at a time. Raises SettingsError.
+    request may lead. At most `max_held` requests wait at a time. `authorities` is a PEM file
+    trusted for robots.txt files instead of the system's authorities. Raises SettingsError.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class DecisionService:
         on_decision: Callable[[Decision], None] = lambda _: None,
         listening: Callable[[], Addresses] = tuple,
         max_held: int = MAX_HELD,
+        authorities: str | None = None,
     ) -> None:
         self.settings = settings
         self.on_decision = on_decision
@@ -82,13 +84,14 @@ class DecisionService:
         self._refusals = RefusalTemplates(settings.contact, invocation)
         self._waits = Waits(max_held)
         self._calls = 0  # of `admit` and `respond`
-        self._guard = self._open_guard()
+        self._expected: dict[str, None] = {}  # permitted requests whose response must be reported
+        self._guard = self._open_guard(authorities)
         self._admission = Admission(self._guard, CLOCKS)
         self._is_closed = False
 
-    def _open_guard(self) -> Guard:
+    def _open_guard(self, authorities: str | None) -> Guard:
         # Clients choose the origins, so that none of them is trusted.
-        fetcher = direct_fetcher(self.settings, trusts_caller=False)
+        fetcher = direct_fetcher(self.settings, trusts_caller=False, authorities=authorities)
         return open_guard(
             self.settings,
             component=COMPONENT,
@@ -176,10 +179,18 @@ class DecisionService:
             if not admission.mark_sent(decision.id):  # the process has been suspended
                 admission.release(decision.id)
                 return not_ready("The guard could not grant a turn.", method=method)
-            return Admitted(decision.id, self._needs_response(decision.id))
+            needs_response = self._needs_response(decision.id)
+            if needs_response:
+                self._expect(decision.id)
+            return Admitted(decision.id, needs_response)
         except Exception:
             admission.release(decision.id)
             raise
+
+    def _expect(self, decision_id: str) -> None:
+        self._expected[decision_id] = None
+        if len(self._expected) > TRACKED:
+            del self._expected[next(iter(self._expected))]
 
     def _needs_response(self, decision_id: str) -> bool:
         admission = self._admission
@@ -208,18 +219,18 @@ class DecisionService:
             return not_ready(_NO_VERDICT, method=head.method)
         finally:
             self._calls -= 1
-            self.release(decision_id)
+            self._forget(decision_id)
         return reply
 
     def _judge_response(self, decision_id: str, head: ResponseHead) -> ProxyReply | None:
         if decision_id not in self._admission:
-            return self._reply_to_unknown(head)
+            return self.reply_to_unknown(head)
         decision = self._admission.judge_fields(decision_id, head)
         if decision is None or decision.verdict.action is Action.PASS:
             return None
         return self._refusals.reply_to(decision, head.method)
 
-    def _reply_to_unknown(self, head: ResponseHead) -> ProxyReply | None:
+    def reply_to_unknown(self, head: ResponseHead) -> ProxyReply | None:
         """The response to a request that is not, or no longer, known. Its origin is not known
         either, so that an override may enforce its signals."""
         settings = self.settings
@@ -229,6 +240,10 @@ class DecisionService:
 
     def release(self, decision_id: str) -> None:
         """Forget a request that has ended without a response."""
+        self._forget(decision_id)
+
+    def _forget(self, decision_id: str) -> None:
+        self._expected.pop(decision_id, None)
         self._admission.release(decision_id)
 
     # -- operation ----------------------------------------------------------------------------------------
@@ -244,14 +259,14 @@ class DecisionService:
         return len(self._waits)
 
     @property
-    def exemptions(self) -> Iterable[Exemption]:
+    def exemptions(self) -> tuple[Exemption, ...]:
         """The exemptions of the overrides."""
         return self._guard.exemptions
 
     def under_way(self) -> int:
         """The number of requests and responses that are being judged or held, and of permitted
         requests whose response must be judged or noted."""
-        return self._calls + sum(map(self._needs_response, self._admission.ids()))
+        return self._calls + len(self._expected)
 
     def reload_overrides(self) -> None:
         """Reload the overrides now if they have changed."""

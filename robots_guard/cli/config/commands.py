@@ -24,7 +24,7 @@ from robots_guard.configuration.files import NAME, read_files
 from robots_guard.configuration.mistakes import COMPONENTS, place_of, valid_parts
 from robots_guard.configuration.sections import GENERAL, SECTIONS, own_options, section_of
 from robots_guard.errors import SettingsError
-from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, USER_DEFAULTS
+from robots_guard.settings import SETTINGS, USER_DEFAULTS, names_of
 from robots_guard.text import counted
 
 HAS_MISTAKES = 2  # the exit status of a mistake of the user
@@ -114,8 +114,7 @@ def _is_general(name: str, value: Value | None, general: Configuration) -> bool:
 
 def _names_for(component: str) -> list[str]:
     """The names that a component has, in the order in which users see them."""
-    names = PROXY_NAMES if component == "proxy" else NAMES
-    return [*names, *own_options(section_of(component))]
+    return [*names_of(component), *own_options(section_of(component))]
 
 
 def _default_text(component: str, name: str) -> str:

@@ -7,6 +7,7 @@ checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,16 @@ def _check_listen(own: Any) -> None:
     address(own.listen, type(own)().listen)
 
 
+def _check_data_plane(own: Any) -> None:
+    address(own.data_plane, type(own)().data_plane, "--data-plane")
+
+
+def _check_socket(name: str, own: Any) -> None:
+    from robots_guard.operation.listeners import address_of
+
+    address_of(getattr(own, name), f"--{name}", allow_remote=own.allow_remote)
+
+
 def _check_proxyauth(own: Any) -> None:
     from robots_guard.mitmproxy.command.proxyauth import validate_proxyauth
 
@@ -102,7 +113,7 @@ def _check_proxyauth(own: Any) -> None:
 
 
 def _check_upstream_ca(own: Any) -> None:
-    from robots_guard.mitmproxy.ca import validate_pem
+    from robots_guard.operation.authorities import validate_pem
 
     validate_pem(Path(own.upstream_ca).expanduser())
 
@@ -111,6 +122,13 @@ _OWN_CHECKS: Mapping[str, Mapping[str, Check]] = {
     "proxy": {
         "listen": _check_listen,
         "proxyauth": _check_proxyauth,
+        "upstream_ca": _check_upstream_ca,
+    },
+    "serve": {
+        "envoy": partial(_check_socket, "envoy"),
+        "icap": partial(_check_socket, "icap"),
+        "sds": partial(_check_socket, "sds"),
+        "data_plane": _check_data_plane,
         "upstream_ca": _check_upstream_ca,
     },
     "console": {"listen": _check_listen},

@@ -20,12 +20,17 @@ from robots_guard.text import without_links
 DRAFT = "http://json-schema.org/draft-07/schema#"
 TITLE = "robots_guard.toml"
 _REFERENCE = f"({VARIABLE}|{FILE})."
+_ADDRESS = r"($|unix:.|(\[.+\]|[^:]+):[0-9]{1,5}$)"
 #: The forms of texts that begin in one of a few ways; a reference may stand instead.
 _FORMS = {
     "agent": "[A-Za-z_-]+$",  # RFC 9309 section 2.2.1
     "store": r"(memory:$|sqlite:///.|(\s*[a-z][a-z0-9-]*=)?(rediss?(\+(cluster|sentinel))?://.|unix://.))",
     "fetch_proxy": "($|https?://.)",
     "listen": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
+    "data_plane": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
+    "envoy": _ADDRESS,
+    "icap": _ADDRESS,
+    "sds": _ADDRESS,
 }
 #: Those of which there may be several, in a list.
 _LISTED = ("store",)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from robots_guard.configuration.sections import SECTIONS, own_options
 from robots_guard.errors import SettingsError
-from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, USER_DEFAULTS, Setting
+from robots_guard.settings import NAMES, SETTINGS, USER_DEFAULTS, Setting, names_of
 from robots_guard.text import without_links
 
 SCHEMA_FILE = "robots_guard.schema.json"
@@ -62,8 +62,7 @@ def template(component: str | None = None) -> str:
 def _settings_in(section: str) -> list[Setting]:
     """What only one component has, in the order in which users see it."""
     own = list(own_options(section).values())
-    if section == "proxy":
-        own += [SETTINGS[name] for name in PROXY_NAMES if name not in NAMES]
+    own += [SETTINGS[name] for name in names_of(section) if name not in NAMES]
     return own
 
 

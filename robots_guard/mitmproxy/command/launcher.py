@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import re
-import resource
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -38,15 +37,18 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.patch import install_patches
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy.addon import install
-from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
+from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder
 from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
-from robots_guard.mitmproxy.command.heartbeat import Heartbeat
 from robots_guard.mitmproxy.command.proxyauth import require_auth_off_loopback, validate_proxyauth
 from robots_guard.mitmproxy.command.shutdown import Shutdown
-from robots_guard.mitmproxy.command.workers import port_for_all, run
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES, WORKER_PATCHES
 from robots_guard.mitmproxy.replies.asgi import Application
+from robots_guard.operation.authorities import validate_pem
+from robots_guard.operation.file_limit import raise_file_limit
+from robots_guard.operation.heartbeat import Heartbeat
+from robots_guard.operation.workers import port_for_all, run
 from robots_guard.settings import ProxySettings
 
 
@@ -108,7 +110,7 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     validate_proxyauth(proxy.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
     require_auth_off_loopback(proxy.host, proxy.modes, proxy.proxyauth)
     _validate_body_limit(proxy.body_limit)
-    _raise_file_limit()
+    raise_file_limit()
     install_patches(COMMAND_PATCHES)
     proxy = replace(proxy, confdir=private_folder(proxy.confdir))
     if proxy.workers == 1:
@@ -202,7 +204,7 @@ def _validate_sets(master: Master, sets: Iterable[str]) -> None:
 
 
 def _serve_metrics(enforcer: Enforcer, port: int) -> None:
-    from robots_guard.mitmproxy.command.metrics import Metrics, MetricsSource
+    from robots_guard.operation.metrics import Metrics, MetricsSource
 
     heartbeat = Heartbeat(asyncio.get_running_loop())
     source = MetricsSource(
@@ -211,6 +213,8 @@ def _serve_metrics(enforcer: Enforcer, port: int) -> None:
         waiting=enforcer.waiting,
         exemptions=enforcer.exemptions,
         ready=lambda: enforcer.fault is None and heartbeat.is_recent(),
+        body_bytes=lambda: MEMORY.used,
+        is_alive=heartbeat.is_recent,
     )
     metrics = Metrics(source)
     metrics.serve(port)
@@ -311,10 +315,3 @@ def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:
         master.options.update(proxyauth=proxy.proxyauth)
     except (SettingsError, exceptions.OptionsError) as error:
         log.warning("%s; the earlier users stay valid", error)
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit of open files: a request that waits for a robots.txt has a socket; most shells allow 1024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

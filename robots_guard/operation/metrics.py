@@ -1,4 +1,4 @@
-"""Metrics of a proxy for Prometheus, on a loopback port of its own, and /ready for health checks.
+"""Metrics for Prometheus, on a loopback port of their own, and /ready and /health for health checks.
 
 The guard's counts are read when the metrics are requested; only the duration of decisions is
 observed as they happen.
@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector
 
 from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.body_memory import MEMORY
 
 _ACTIONS = frozenset(Action)
 #: Counts that are 0 before the first failure: `increase` misses the first of a count that begins at 1.
@@ -42,6 +41,7 @@ _SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.01, 0.1, 1.0, 5.0, 35.0)
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
     """The sources of the figures: totals, unfinished and waiting flows, and whether requests are judged.
+    `body_bytes` is None where no bodies are held, and `is_alive` whether the event loop runs.
 
     They are read in the thread that serves the metrics, also while the event loop is blocked.
     """
@@ -51,7 +51,8 @@ class MetricsSource:
     waiting: Callable[[], int]
     exemptions: Callable[[], tuple[Exemption, ...]]
     ready: Callable[[], bool]
-    body_bytes: Callable[[], int] = lambda: MEMORY.used
+    body_bytes: Callable[[], int] | None = None
+    is_alive: Callable[[], bool] = lambda: True
 
 
 class Metrics(Collector):
@@ -132,11 +133,12 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "robots_guard_held", "Requests that wait for their turn.", self._source.waiting()
         )
-        yield GaugeMetricFamily(
-            "robots_guard_body_bytes",
-            "Bytes of request bodies in memory.",
-            self._source.body_bytes(),
-        )
+        if self._source.body_bytes is not None:
+            yield GaugeMetricFamily(
+                "robots_guard_body_bytes",
+                "Bytes of request bodies in memory.",
+                self._source.body_bytes(),
+            )
         expiry = GaugeMetricFamily(
             "robots_guard_override_expiry_timestamp_seconds",
             "When an override expires or has expired, in seconds since 1970.",
@@ -151,7 +153,8 @@ class Metrics(Collector):
 
 
 class _Handler(MetricsHandler):
-    """Answers /ready for health checks, and every other path with the metrics.
+    """Answers /ready (requests are judged) and /health (the process runs), and every other path with
+    the metrics.
 
     /ready of the proxy's own page asks for the credentials of `--proxyauth`, and does not answer
     while the event loop is blocked. This one does.
@@ -161,12 +164,17 @@ class _Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802  (the name of the base class)
         """Answer a request."""
-        if self.path.partition("?")[0] != "/ready":
+        path = self.path.partition("?")[0]
+        if path == "/ready":
+            self._answer("ready", self.source.ready())
+        elif path == "/health":
+            self._answer("healthy", self.source.is_alive())
+        else:
             super().do_GET()
-            return
-        ready = self.source.ready()
-        body = b"ready\n" if ready else b"not ready\n"
-        self.send_response(200 if ready else 503)
+
+    def _answer(self, state: str, is_so: bool) -> None:
+        body = f"{state}\n".encode() if is_so else f"not {state}\n".encode()
+        self.send_response(200 if is_so else 503)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
