@@ -204,6 +204,7 @@ async def test_question_of_wrong_types_passes_in_report_only_mode(build, tmp_pat
     ("choice", "component", "required"),
     [
         ("proxy", "proxy", True),
+        ("proxy", "serve", True),
         ("proxy", "scrapy", False),
         ("proxy", "cli", False),
         ("proxy", "console", False),

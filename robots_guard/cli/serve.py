@@ -53,7 +53,7 @@ def serve(print_config: str | None, **values: Any) -> None:
     with naming_places("serve", given):
         plan = _plan(values, given)
         if print_config is not None:
-            from robots_guard.serve.rendering import render
+            from robots_guard.serve.configurations import render
 
             click.echo(render(print_config, plan), nl=False)
             return

@@ -143,7 +143,7 @@ class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
     allow_remote: Annotated[
         bool,
         Meta(
-            description="Listen on addresses beyond loopback, too. Whoever reaches them can ask for"
+            description="Listen on addresses beyond loopback, too. Anyone who reaches them can ask for"
             " verdicts, and have robots.txt files fetched, without credentials."
         ),
     ] = False

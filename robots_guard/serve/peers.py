@@ -37,7 +37,7 @@ TIMEOUT = 5.0  # seconds for a worker's answer: it may wait for the store
 _LENGTH = 4  # bytes of the number before each message
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseReport(msgspec.Struct, frozen=True, kw_only=True):
     """A response to a request of another worker; without `head`, the request has ended without
     one."""
 
@@ -46,14 +46,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReportAnswer(msgspec.Struct, frozen=True):
     """What the other worker returns: the response that replaces the reported one, or None."""
 
     reply: ProxyReply | None = None
 
 
-_REPORTS = msgspec.msgpack.Decoder(Report)
-_ANSWERS = msgspec.msgpack.Decoder(Answer)
+_REPORTS = msgspec.msgpack.Decoder(ResponseReport)
+_ANSWERS = msgspec.msgpack.Decoder(ReportAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class PeerService(DecisionService):
         if number == self._number:
             return await super().respond(own_id, head, retry_after)
         try:
-            report = Report(id=own_id, head=head, retry_after=retry_after)
+            report = ResponseReport(id=own_id, head=head, retry_after=retry_after)
             return (await self._ask(number, report)).reply
         except (OSError, EOFError, msgspec.MsgspecError) as error:  # TimeoutError is an OSError
             log.warning("worker %d does not answer: %s", number, error or type(error).__name__)
@@ -146,7 +146,7 @@ class PeerService(DecisionService):
 
     async def _release_at(self, number: int, own_id: str) -> None:
         with contextlib.suppress(OSError, EOFError, msgspec.MsgspecError):
-            await self._ask(number, Report(id=own_id))
+            await self._ask(number, ResponseReport(id=own_id))
 
     def _split(self, decision_id: str) -> tuple[int, str]:
         """The worker that an id names, and its own id. An id that names none is this worker's."""
@@ -155,7 +155,7 @@ class PeerService(DecisionService):
             return int(number), own_id
         return self._number, decision_id
 
-    async def _ask(self, number: int, report: Report) -> Answer:
+    async def _ask(self, number: int, report: ResponseReport) -> ReportAnswer:
         async with asyncio.timeout(TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(self._peers.path_of(number))
             try:
@@ -187,9 +187,9 @@ class _PeerServer:
             contextlib.closing(writer),
         ):
             report = _REPORTS.decode(await _read(reader))
-            _write(writer, msgspec.msgpack.encode(Answer(await self._reply_to(report))))
+            _write(writer, msgspec.msgpack.encode(ReportAnswer(await self._reply_to(report))))
 
-    async def _reply_to(self, report: Report) -> ProxyReply | None:
+    async def _reply_to(self, report: ResponseReport) -> ProxyReply | None:
         if report.head is None:
             self._service.release(report.id)
             return None
