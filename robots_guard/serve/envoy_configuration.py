@@ -59,12 +59,19 @@ def worker_address(address: str, worker: int) -> str:
 
 
 def envoy_configuration(
-    settings: ProxySettings, *, listen: str, service: str, workers: int = 1
+    settings: ProxySettings,
+    *,
+    listen: str,
+    service: str,
+    workers: int = 1,
+    sds: str | None = None,
+    trusted: str = "/etc/ssl/certs/ca-certificates.crt",
 ) -> str:
     """Return a configuration of Envoy, as YAML.
 
     Envoy listens at `listen`, HOST:PORT, and asks the service at `service`, `unix:PATH` or
-    HOST:PORT, which has so many workers. Raises SettingsError.
+    HOST:PORT, which has so many workers. With `sds`, the address of the certificates, TLS is
+    inspected; `trusted` is the file of the authorities of sites. Raises SettingsError.
     """
     addresses = [_envoy_address(worker_address(service, number)) for number in range(workers)]
     services = {"robots_guard": addresses}
@@ -72,6 +79,8 @@ def envoy_configuration(
     values = {
         "listen": Place.parse(listen),
         "services": services,
+        "sds": sds and _envoy_address(sds),
+        "trusted": trusted,
         "carriers": CARRIERS,
         "reply_fields": REPLY_FIELDS,
         "timeout": settings.decision_timeout + settings.hold_max + _MARGIN,

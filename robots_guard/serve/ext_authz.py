@@ -58,6 +58,9 @@ _ADDRESS = "robots-guard-address"
 _RESPOND = "robots-guard-respond"
 _CLIENT = b"robots-guard-client"
 _SCHEME = b"robots-guard-scheme"
+_CONNECT = b"robots-guard-connect"
+_SNI = b"robots-guard-sni"
+_UNSET = "-"  # what Envoy writes for a value that there is not
 _STATUS = b"robots-guard-status"
 _METHOD = "robots-guard-method"
 
@@ -97,7 +100,8 @@ class ExtAuthz:
         wire = wire_of(request, target, scheme)
         accept = _joined(request.fields, b"accept")
         address = await self._address_of(wire)
-        admitted = await self._service.admit(wire, accept=accept, in_tunnel=scheme == "https")
+        is_in_tunnel = _one(request.fields, _CONNECT) is not None
+        admitted = await self._service.admit(wire, accept=accept, in_tunnel=is_in_tunnel)
         if isinstance(admitted, ProxyReply):
             return carried(admitted)
         if address is None:
@@ -149,11 +153,13 @@ def wire_of(request: HttpRequest, target: bytes, scheme: str) -> Wire:
 
     Envoy has replaced Host by the authority of an absolute-form target, and has joined several Host
     fields, so that they are no authority any longer. A client that names another scheme than that
-    of the listener gets no verdict on either.
+    of the listener gets no verdict on either. Inside a tunnel, the authority of the CONNECT is
+    where Envoy connects; Host and the name in the ClientHello must agree with it.
     """
     hosts = tuple(_values(request.fields, b"host"))
     named = _joined(request.fields, _SCHEME)
-    origin = _origin(scheme, hosts)
+    tunnel = _one(request.fields, _CONNECT)
+    origin = _origin(scheme, hosts if tunnel is None else (tunnel,))
     return Wire(
         method=request.method.decode("latin-1"),
         scheme=scheme if named in ("", scheme) else f"{named} at a listener for {scheme}",
@@ -163,7 +169,7 @@ def wire_of(request: HttpRequest, target: bytes, scheme: str) -> Wire:
         version="HTTP/1.1",
         hosts=hosts,
         authority="",
-        sni=None,
+        sni=_one(request.fields, _SNI),
         addressed=False,
         user_agents=tuple(
             value.decode("utf-8", "surrogateescape")
@@ -183,6 +189,14 @@ def _origin(scheme: str, hosts: tuple[str, ...]) -> Origin | None:
         return parse_authority(scheme, hosts[0])
     except (MalformedURL, NotGoverned):
         return None
+
+
+def _one(fields: Fields, wanted: bytes) -> str | None:
+    """The value of a field that only Envoy sets, or None."""
+    value = _joined(fields, wanted)
+    if value in ("", _UNSET):
+        return None
+    return value
 
 
 def _values(fields: Fields, wanted: bytes) -> Iterable[str]:

@@ -23,13 +23,13 @@ RULES = "User-agent: *\nDisallow: /private/\n"
 class Tap:
     """Passes connections on to another port of the same address, and counts."""
 
-    def __init__(self, address: str, behind: int) -> None:
+    def __init__(self, address: str, behind: int, port: int = 0) -> None:
         self.accepts = 0
         self.hellos = 0
         self.byte_count = 0
         self.pauses: list[float] = []  # seconds before the next connections get on
         self._behind = (address, behind)
-        self._listener = socket.create_server((address, 0))
+        self._listener = socket.create_server((address, port))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True, name="tap").start()
 
