@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.programs import program
-from support.stores import A, B, Cluster, policy, put, start_cluster, start_redis, start_sentinel
+from support.stores import A, B, Cluster, Watched, policy, put, start_cluster, start_redis
 from support.turns import wait_of
 from support.waiting import eventually
 
@@ -264,29 +264,6 @@ def test_a_cluster_that_is_down_at_startup_may_come_up_later(tmp_path, clock):
 
 
 # -- Sentinels -------------------------------------------------------------------------------------
-
-
-class Watched:
-    """A primary, its replica, and a Sentinel that watches both."""
-
-    def __init__(self, directory: Path, *lines: str) -> None:
-        self.primary = start_redis(directory)
-        self.replica = start_redis(directory, 0, "--replicaof", "127.0.0.1", str(self.primary.port))
-        with self.replica.client() as client:
-            eventually(lambda: client.info("replication")["master_link_status"] == "up")
-        self.sentinel = start_sentinel(directory, self.primary, "policies", *lines)
-        with self.sentinel.client() as client:
-            eventually(lambda: lines or client.sentinel_master("policies")["num-slaves"])
-
-    @property
-    def url(self) -> str:
-        """The first Sentinel is none that is there."""
-        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self.sentinel.port}/policies/0"
-
-    def stop(self) -> None:
-        for server in (self.sentinel, self.primary, self.replica):
-            server.process.kill()
-            server.process.wait(60)
 
 
 @pytest.fixture

@@ -190,6 +190,8 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
             "2000",
             "--cluster-require-full-coverage",
             "no",
+            "--repl-diskless-sync-delay",
+            "0",
         )
         nodes.append(start_redis(place, 0, *options))
     addresses = [f"127.0.0.1:{node.port}" for node in nodes]
@@ -207,7 +209,37 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
     for node in nodes:
         with node.client() as client:
             eventually(lambda client=client: client.cluster("INFO")["cluster_state"] == "ok")
+            # A replica that has never been in step is not promoted.
+            eventually(lambda client=client: _is_in_step(client))
     return Cluster(nodes)
+
+
+class Watched:
+    """A primary, its replica, and a Sentinel that watches both."""
+
+    def __init__(self, directory: Path, *lines: str) -> None:
+        self.primary = start_redis(directory)
+        self.replica = start_redis(directory, 0, "--replicaof", "127.0.0.1", str(self.primary.port))
+        with self.replica.client() as client:
+            eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        self.sentinel = start_sentinel(directory, self.primary, "policies", *lines)
+        with self.sentinel.client() as client:
+            eventually(lambda: lines or client.sentinel_master("policies")["num-slaves"])
+
+    @property
+    def url(self) -> str:
+        """The first Sentinel is none that is there."""
+        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self.sentinel.port}/policies/0"
+
+    def stop(self) -> None:
+        for server in (self.sentinel, self.primary, self.replica):
+            server.process.kill()
+            server.process.wait(60)
+
+
+def _is_in_step(client: Any) -> bool:
+    state = client.info("replication")
+    return state["role"] == "master" or state["master_link_status"] == "up"
 
 
 def in_a_fork(work: Callable[[], bool]) -> bool:
