@@ -26,6 +26,7 @@ from robots_guard.core.events import (
     FilesRemoved,
     HoldChanged,
     OverridesLoaded,
+    PinnedFileRead,
     StoreWasReset,
 )
 from robots_guard.core.policy import Policy
@@ -324,6 +325,18 @@ class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
+class PinnedRecord(Entry, frozen=True, kw_only=True, tag="pinned"):
+    """A part of a robots.txt that an override has pinned."""
+
+    override: str  # its id
+    source: str
+    sha256: str  # of the whole file
+    size: int  # bytes of the whole file
+    part: int  # from 1
+    parts: int
+    text: str  # of this part, one Latin-1 character per byte
+
+
 class HoldRecord(Entry, frozen=True, kw_only=True, tag="hold"):
     """A legal hold was added or released."""
 
@@ -354,6 +367,7 @@ AnyRecord = (
     | StoreResetRecord
     | FailOpen
     | OverridesRecord
+    | PinnedRecord
     | HoldRecord
     | Removal
 )
@@ -630,13 +644,17 @@ def _policy_fields(policy: Policy, privacy: Privacy) -> dict[str, Any]:
             "fetched_at": moment(document.fetched_at),
             "redirects": [privacy.url(url) for url in document.redirects[:10]],
             "via": document.via,
-            "tls_verified": document.tls_verified if policy.origin.scheme == "https" else None,
+            "tls_verified": document.tls_verified if _has_come_by_tls(policy) else None,
         }
     if policy.trouble is not None:
         fields["failure"] = policy.trouble.failure.value
         fields["trouble_since"] = moment(policy.trouble.since)
         fields.setdefault("status", policy.trouble.status)
     return fields
+
+
+def _has_come_by_tls(policy: Policy) -> bool:
+    return policy.origin.scheme == "https" and not policy.is_pinned
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -663,6 +681,17 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
                 sha256=event.sha256,
                 text=event.text if _length(event.text) <= LONGEST_FILE else None,
                 problems=[privacy.text(problem) for problem in event.problems[:20]],
+            )
+        case PinnedFileRead():
+            return PinnedRecord(
+                **head,
+                override=cut(event.override, LONGEST_NAME),
+                source=cut(event.source),
+                sha256=event.sha256,
+                size=event.size,
+                part=event.part,
+                parts=event.parts,
+                text=event.text,
             )
         case HoldChanged():
             return HoldRecord(

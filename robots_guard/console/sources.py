@@ -16,7 +16,7 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.guard.guard import Guard
-from robots_guard.guard.overrides import read
+from robots_guard.guard.overrides import look_at_overrides
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.origin import Origin
@@ -42,7 +42,7 @@ class Sources(NamedTuple):
     def exceptions(self) -> Overrides:
         """Read the operator's overrides as they are now. Raises SettingsError if the file cannot be read."""
         if self.overrides:
-            return read(self.overrides, self.terms)
+            return look_at_overrides(self.overrides, self.terms, self.clocks.now())
         return Overrides()
 
     def terms_now(self) -> tuple[Callable[[Origin], Terms], str]:

@@ -4,8 +4,10 @@ It uses no clock, store or framework. All transitions are in this module: the do
 says what the state needs, and its `next` takes that and returns the following state:
 
     begin    -> Lookup      the policy matters
+    begin    -> Pinned      an override has pinned a robots.txt, so that nothing need be fetched
     begin    -> Opened      /robots.txt itself is requested: the policy only determines the delay
     begin    -> Exempted    an override exempts the request: the policy only says what would have been
+    begin    -> Timing      /robots.txt itself is requested, and the pinned one is known
     begin    -> Decided     the policy does not matter (a malformed target, a blocked site)
     Lookup   -> Renewing    no policy is cached, or the cached one has expired or lacks reservations
                             that are needed
@@ -13,13 +15,16 @@ says what the state needs, and its `next` takes that and returns the following s
     Lookup   -> Decided     the store has not answered before this caller's timeout
     Renewing -> Judging     the origin's single renewal has settled
     Renewing -> Decided     it has not settled before this caller's timeout
+    Pinned   -> Judging     by the pinned robots.txt, whether or not the site's own is cached
     Judging  -> Decided     by the rules, or because they were not compiled before the timeout
+    Judging  -> Contrasting a pinned robots.txt permits the request, and the site's own is known
     Opened   -> Timing      a policy is cached: its rules may require a delay between requests
     Opened   -> Decided     none is cached, and none is fetched: an unknown delay is not enforced
     Timing   -> Decided
     Exempted -> Comparing   a policy is cached and usable
     Exempted -> Decided     none is: it is fetched in the background, for later requests
     Comparing -> Decided    with what the rules say, if they were compiled before the timeout
+    Contrasting -> Decided  as Comparing does
 
 A request that passes may still have to wait for its origin's turn. Turns are not part of the check:
 caches and queues lie between the verdict and the wire, and a turn belongs to what is sent; see
@@ -46,6 +51,7 @@ from robots_guard.core.verdict import (
     judge,
     needs_no_policy,
     paced,
+    passed_by_pin,
     with_judgement,
     with_required_delay,
 )
@@ -63,14 +69,38 @@ class Decided(msgspec.Struct, frozen=True):
     renew: bool = False
 
 
+class Contrasting(msgspec.Struct, frozen=True):
+    """A pinned robots.txt permits the request. Needs the rules of the site's own document, compiled
+    for the question, or None if `document` is None: would they permit it, too?"""
+
+    decided: Decided
+    question: Question
+    terms: Terms
+    own: Policy
+    document: Document | None
+
+    def next(self, rules: Ruleset | TimedOut | None, now: float) -> Decided:
+        """Judge by the site's own robots.txt. If its rules are not available in time, that is not
+        known."""
+        judged = None
+        if not isinstance(rules, TimedOut):
+            judged = judge(self.question, self.own, rules, self.terms, now)
+        verdict = passed_by_pin(self.decided.verdict, self.terms, judged)
+        return msgspec.structs.replace(self.decided, verdict=verdict)
+
+
 class Judging(msgspec.Struct, frozen=True):
-    """Needs the document's rules, compiled for the question, or None if `document` is None."""
+    """Needs the document's rules, compiled for the question, or None if `document` is None.
+
+    `own` is the site's own policy if the document is a pinned one.
+    """
 
     question: Question
     terms: Terms
     policy: Policy
     document: Document | None
     renew: bool = False
+    own: Policy | None = None
 
     def next(
         self,
@@ -79,12 +109,37 @@ class Judging(msgspec.Struct, frozen=True):
         *,
         is_paused: bool = False,
         at_any_time: bool = False,
-    ) -> Decided:
+    ) -> Decided | Contrasting:
         """Judge, and add delay or visiting time. If the rules are not available in time, defer.
 
         `is_paused`: the origin has asked for a pause. `at_any_time`: the question is not about now,
         so visiting times do not apply.
         """
+        decided = self.decide(rules, now, is_paused=is_paused, at_any_time=at_any_time)
+        if not self.policy.is_pinned or decided.verdict.action is not Action.PASS:
+            return decided
+        return self._contrast(decided, now)
+
+    def _contrast(self, decided: Decided, now: float) -> Decided | Contrasting:
+        """Compare a PASS by a pinned document with the site's own policy, if that is usable."""
+        own = self.own
+        if own is None or own.freshness(now, self.terms.dialect) is Freshness.EXPIRED:
+            verdict = passed_by_pin(decided.verdict, self.terms, None)
+            return msgspec.structs.replace(decided, verdict=verdict)
+        access, document = own.access(now, self.terms.dialect)
+        if access is not Access.RULES:
+            document = None
+        return Contrasting(decided, self.question, self.terms, own, document)
+
+    def decide(
+        self,
+        rules: Ruleset | TimedOut | None,
+        now: float,
+        *,
+        is_paused: bool = False,
+        at_any_time: bool = False,
+    ) -> Decided:
+        """Do as `next` does, without a comparison with the site's own robots.txt."""
         if isinstance(rules, TimedOut):
             return Decided(deferred(rules.why, now))
         verdict = judge(self.question, self.policy, rules, self.terms, now)
@@ -189,6 +244,19 @@ class Exempted(msgspec.Struct, frozen=True):
         return Comparing(self.verdict, self.question, self.terms, policy, document, renew)
 
 
+class Pinned(msgspec.Struct, frozen=True):
+    """An override has the request judged by a pinned document. Needs the site's own policy, cached,
+    or None: the verdict does not depend on it, so that none is fetched."""
+
+    question: Question
+    terms: Terms
+
+    def next(self, cached: Policy | TimedOut | None, now: float) -> Judging:
+        """Judge by the pinned document."""
+        own = cached if isinstance(cached, Policy) else None
+        return _judging(self.question, self.terms, own, now)
+
+
 class TimedOut(msgspec.Struct, frozen=True):
     """The policy or its compiled rules were not available in time, or too many callers were
     waiting."""
@@ -233,7 +301,18 @@ class Lookup(msgspec.Struct, frozen=True):
                 return Renewing(self.question, self.terms, cached)
 
 
-State = Lookup | Renewing | Judging | Opened | Timing | Exempted | Comparing | Decided
+State = (
+    Lookup
+    | Pinned
+    | Renewing
+    | Judging
+    | Contrasting
+    | Opened
+    | Timing
+    | Exempted
+    | Comparing
+    | Decided
+)
 
 
 def needs_reservations(question: Question, terms: Terms) -> bool:
@@ -242,25 +321,36 @@ def needs_reservations(question: Question, terms: Terms) -> bool:
     return terms.needs_reservations and not question.is_own
 
 
-def begin(question: Question, terms: Terms) -> Lookup | Opened | Exempted | Decided:
-    """The first state of a check."""
+def begin(
+    question: Question, terms: Terms
+) -> Lookup | Pinned | Opened | Timing | Exempted | Decided:
+    """The first state of a check.
+
+    A pinned document replaces the site's robots.txt only. What the site reserves in its tdmrep.json
+    is looked up or fetched as ever, if it may refuse the question.
+    """
     verdict = needs_no_policy(question, terms)
-    if verdict is None:
+    if verdict is None and (terms.pinned is None or needs_reservations(question, terms)):
         return Lookup(question, terms)
+    if verdict is None:
+        return Pinned(question, terms)
     if verdict.reason is Reason.BYPASSED and not question.is_own:
         return Exempted(verdict, question, terms)
     # Exempt requests take no turn.
     if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":
+        if terms.pinned is not None:
+            policy = Policy(origin=question.origin, document=terms.pinned)
+            return Timing(verdict, terms, policy, terms.pinned)
         return Opened(verdict, terms)
     return Decided(verdict)
 
 
 def begin_under(
     question: Question, terms: Terms, policy: Policy, now: float
-) -> Judging | Opened | Exempted | Decided:
+) -> Judging | Opened | Timing | Exempted | Decided:
     """The first state of a check under a policy that was just fetched and is not cached yet."""
     state = begin(question, terms)
-    if isinstance(state, Lookup):
+    if isinstance(state, Lookup | Pinned):
         return _judging(question, terms, policy, now)
     return state
 
@@ -275,7 +365,7 @@ def judge_offline(
     at_any_time: bool = False,
 ) -> Verdict:
     """Return the verdict under a given policy regardless of its age, without store or network
-    access.
+    access. Under a pin, the given policy is the site's own.
 
     `rules_of` gives the compiled rules of the policy's document; without it they are compiled here.
     `at_any_time` as in `Judging.next`.
@@ -296,16 +386,30 @@ def judge_offline(
     rules = None
     if judging.document is not None:
         rules = rules_of(judging.document)
-    return judging.next(rules, now, at_any_time=at_any_time).verdict
+    judged = judging.next(rules, now, at_any_time=at_any_time)
+    if isinstance(judged, Contrasting):
+        judged = judged.next(rules_of(judged.document) if judged.document else None, now)
+    return judged.verdict
+
+
+def applied_policy(origin: Origin, own: Policy | None, terms: Terms) -> Policy | None:
+    """Return the policy that applies to an origin: its own, with the pinned document if there is
+    one."""
+    if terms.pinned is None or (own is not None and own.is_pinned):
+        return own
+    return (own or Policy(origin=origin)).with_pinned(terms.pinned)
 
 
 def _judging(
-    question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False
+    question: Question, terms: Terms, own: Policy | None, now: float, *, renew: bool = False
 ) -> Judging:
+    """Judge by the policy that applies. Without a pinned document, that is the given one."""
+    policy = applied_policy(question.origin, own, terms)
+    assert policy is not None
     access, document = policy.access(now, terms.dialect)
     if access is not Access.RULES:
         document = None
-    return Judging(question, terms, policy, document, renew)
+    return Judging(question, terms, policy, document, renew, own if terms.pinned else None)
 
 
 def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:

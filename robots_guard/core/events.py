@@ -53,6 +53,22 @@ class OverridesLoaded(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+class PinnedFileRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a robots.txt that an override has pinned was read: `part` of `parts`, from 1.
+
+    `sha256` and `size` are those of the whole file, and `text` has one Latin-1 character per byte.
+    """
+
+    at: float
+    override: str
+    source: str
+    sha256: str
+    size: int
+    part: int
+    parts: int
+    text: str
+
+
 class HoldChanged(msgspec.Struct, frozen=True, kw_only=True):
     """A legal hold was added (`change` is `add`) or released (`release`), by its owner or another
     person, for a reason. `since` and `until` are as in records."""
@@ -74,4 +90,12 @@ class FilesRemoved(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
 
 
-Event = FetchMade | StoreWasReset | FailedOpen | OverridesLoaded | HoldChanged | FilesRemoved
+Event = (
+    FetchMade
+    | StoreWasReset
+    | FailedOpen
+    | OverridesLoaded
+    | PinnedFileRead
+    | HoldChanged
+    | FilesRemoved
+)

@@ -9,6 +9,9 @@
     expires = 2027-03-31              # until the end of that day in UTC; or a time with an offset
     max_delay = 1
 
+With `robots_file = "shop.txt"`, requests are judged by that file instead of the site's own robots.txt.
+This module does not read it: `Overrides.with_pinned` puts its content into the terms.
+
 Invariant: an override changes the terms under which questions are judged, and nothing else. Owner,
 reason and expiry are never inferred. An invalid or expired override has no effect and is reported.
 If several match an origin, only the most specific applies: its own, then the longest suffix.
@@ -25,6 +28,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from robots_guard.core.policy import Document
 from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.core.verdict import Exemption, Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -34,6 +38,7 @@ from robots_guard.rep.paths import matching
 from robots_guard.text import did_you_mean, wrong_type
 
 SOON = 14 * 86400.0  # seconds
+ROBOTS_FILE = "robots_file"  # the key
 #: The end of the calendar.
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()
 
@@ -62,6 +67,16 @@ class Override(NamedTuple):
         """The owner, reason and expiry."""
         assert self.terms.override is not None
         return self.terms.override
+
+    @property
+    def robots_file(self) -> str | None:
+        """The path of the pinned robots.txt, as the operator wrote it; None if there is none."""
+        path: str | None = self.changes.get(ROBOTS_FILE)
+        return path
+
+    def with_pinned(self, document: Document) -> Override:
+        """This override with the content of its pinned robots.txt."""
+        return self._replace(terms=msgspec.structs.replace(self.terms, pinned=document))
 
     @property
     def where(self) -> str:
@@ -96,6 +111,26 @@ class Overrides(NamedTuple):
     sha256: str = ""
     text: str = ""
 
+    def with_pinned(self, documents: Mapping[str, Document]) -> Overrides:
+        """These overrides with the contents of their pinned files, by the id of the override."""
+        entries = tuple(
+            each.with_pinned(documents[each.exemption.id])
+            if each.exemption.id in documents
+            else each
+            for each in self.entries
+        )
+        return self._replace(entries=entries, by_place={each.place: each for each in entries})
+
+    def without(self, faults: Mapping[str, str]) -> Overrides:
+        """These overrides without some, which are faults: why, by the id of the override."""
+        entries = tuple(each for each in self.entries if each.exemption.id not in faults)
+        found = tuple(Fault(which, why) for which, why in faults.items())
+        return self._replace(
+            entries=entries,
+            by_place={each.place: each for each in entries},
+            faults=self.faults + found,
+        )
+
     def expired(self, now: float) -> tuple[Fault, ...]:
         """The overrides that have expired at `now`."""
         return tuple(
@@ -129,6 +164,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None = None
     suffix: str | None = None
     action: Literal["pass", "drop"] | None = None
+    robots_file: str | None = None
 
 
 _ABOUT = {field.name: field.type for field in msgspec.structs.fields(_Entry)}
@@ -193,7 +229,7 @@ def _override(row: Any, base: Terms) -> Override:
     exemption = Exemption(
         id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires)
     )
-    changes = _changes(row, entry.action)
+    changes = _changes(row, entry)
     terms = _terms(base, changes, exemption)
     return Override(_place(entry), terms, changes, str(entry.expires))
 
@@ -218,13 +254,17 @@ def _fault(row: Any) -> str | None:
     return None
 
 
-def _changes(row: dict[str, Any], action: str | None) -> dict[str, Any]:
+def _changes(row: dict[str, Any], entry: _Entry) -> dict[str, Any]:
     changes = {
         name: msgspec.convert(row[name], kind) for name, kind in _SETTINGS.items() if name in row
     }
-    if action is None:
+    if entry.robots_file is not None:
+        if not entry.robots_file.strip() or "\0" in entry.robots_file:
+            raise SettingsError(f"{ROBOTS_FILE} names no file: write the path of a robots.txt")
+        changes = {ROBOTS_FILE: entry.robots_file, **changes}
+    if entry.action is None:
         return changes
-    return {"action": action, **changes}
+    return {"action": entry.action, **changes}
 
 
 _REQUIRED = {
@@ -293,13 +333,15 @@ def _place(entry: _Entry) -> Origin | str:
 
 def _terms(base: Terms, changes: dict[str, Any], exemption: Exemption) -> Terms:
     if not changes:
-        raise SettingsError(f"it changes nothing: set one of action, {', '.join(_SETTINGS)}")
+        names = ", ".join(("action", ROBOTS_FILE, *_SETTINGS))
+        raise SettingsError(f"it changes nothing: set one of {names}")
     if "action" in changes and len(changes) > 1:
         other = next(name for name in changes if name != "action")
         raise SettingsError(
             f"{other} has no effect with action = {changes['action']}: remove one of them"
         )
     values: dict[str, Any] = {"override": exemption, **changes}
+    values.pop(ROBOTS_FILE, None)
     if "dialect" in values:
         values["dialect"] = dialect(values["dialect"])
     if "matching" in values:

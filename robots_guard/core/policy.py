@@ -29,6 +29,8 @@ from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.signals.statement import Statement
 from robots_guard.rep.signals.tdmrep import TdmFile, read_file
 
+#: In the place of the fetcher: the operator has pinned the document for the site (an override).
+PINNED = "pinned"
 COMPILED_SIZE = 25  # bytes of memory per byte of a tdmrep.json, once it is compiled
 
 
@@ -46,7 +48,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     stated_lifetime: float | None = None
     redirects: tuple[str, ...] = ()  # the URLs that redirected, in order, without `url`
     fetched_at: float
-    via: str  # the fetcher: scrapy, mitmproxy or direct
+    via: str  # the fetcher: scrapy, mitmproxy or direct; or PINNED
     tls_verified: bool = False
 
 
@@ -156,6 +158,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.last_good(now):
             return Freshness.STALE
         return Freshness.EXPIRED
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the document is one that the operator has pinned."""
+        return self.document is not None and self.document.via == PINNED
+
+    def with_pinned(self, document: Document) -> Policy:
+        """This policy with a pinned document instead of the site's own. What the site reserves in
+        another file still holds."""
+        return Policy(origin=self.origin, document=document, reservations=self.reservations)
 
     @property
     def lacks_reservations(self) -> bool:

@@ -65,7 +65,7 @@ class Shortcut(msgspec.Struct, frozen=True):
         known = self.results.get(id(ruling))
         if known is None:
             judging = Judging(question, terms, self.policy, self.policy.document)
-            known = ruling, judging.next(self.rules, now)
+            known = ruling, judging.decide(self.rules, now)
             if len(self.results) >= MOST_RESULTS:
                 self.results.clear()
             self.results[id(ruling)] = known
@@ -81,7 +81,7 @@ def shortcut_of(judging: Judging, rules: Ruleset | None) -> Shortcut | None:
     """Return the shortcut for later questions like the one that is being judged; None if their
     results may depend on more than the rule that decides."""
     policy, terms = judging.policy, judging.terms
-    if policy.trouble is not None or policy.document is None:
+    if policy.trouble is not None or policy.document is None or policy.is_pinned:
         return None
     reads_statements = terms.purposes and terms.reads_signals
     if reads_statements or terms.action != "judge" or terms.on_disallowed == "defer":

@@ -33,6 +33,8 @@ from robots_guard.rep.ruleset import Ruleset, Ruling
 from robots_guard.rep.signals.statement import Statement
 from robots_guard.text import span
 
+REPORT_ONLY = "report_only"  # in `Verdict.relaxed`
+
 
 class Action(StrEnum):
     """What the integration does with a request."""
@@ -55,13 +57,15 @@ class Terms(PolicySettings, frozen=True, kw_only=True):
     """The operator's settings for judging questions.
 
     A setting that allows more than the default is named in each verdict that it changes. `override`
-    is the override that sets these terms, if one does.
+    is the override that sets these terms, if one does. `pinned` is the document by which it has
+    requests judged, instead of the site's own robots.txt.
     """
 
     dialect: Dialect
     matching: Matching
     action: Literal["judge", "pass", "drop"] = "judge"  # the last two whatever the site's rules say
     override: Exemption | None = None
+    pinned: Document | None = None
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -135,14 +139,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     stale: bool = False  # judged by the last good document while the site is in trouble
     delay: RequiredDelay | None = None  # the delay that the site or the operator requires
-    would: Action | None = None  # the action without report-only, or without the exemption
+    would: Action | None = None  # the action without report-only, the exemption or the pin
     uses: Uses | None = None  # the uses that the site's signals deny and allow, if they were read
     is_follow_only: bool = False  # the page may be used for its links only
 
     @property
     def is_only_reported(self) -> bool:
         """Whether the request passes only because nothing is refused (report-only)."""
-        return self.would is not None and self.reason is not Reason.BYPASSED
+        return self.would is not None and self.relaxed == REPORT_ONLY
 
 
 class ResponseRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,12 +235,34 @@ def with_judgement(verdict: Verdict, judged: Verdict) -> Verdict:
     )
 
 
+def passed_by_pin(verdict: Verdict, terms: Terms, judged: Verdict | None) -> Verdict:
+    """Return a PASS by a pinned robots.txt with what the site's own says, if that is no PASS.
+
+    `judged` is the verdict by the site's own robots.txt, or None if that is not known: then the pin
+    counts as the reason why the request passed.
+    """
+    if judged is not None and judged.action is Action.PASS:
+        return verdict
+    relaxed = f"override={_id(terms)}"
+    if judged is None:
+        return msgspec.structs.replace(verdict, relaxed=verdict.relaxed or relaxed)
+    detail = verdict.detail or f"the site's own robots.txt: {_own_words(judged)}"
+    return msgspec.structs.replace(verdict, would=judged.action, relaxed=relaxed, detail=detail)
+
+
+def _own_words(judged: Verdict) -> str:
+    """Why a site's own robots.txt does not let a request pass."""
+    if judged.rule is None:
+        return judged.reason.value
+    return f"line {judged.rule.line} says {judged.rule.text!r}"
+
+
 def as_report_only(verdict: Verdict) -> Verdict:
     """Return the report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
     if verdict.action is Action.PASS:
         return verdict
     return msgspec.structs.replace(
-        verdict, action=Action.PASS, would=verdict.action, relaxed="report_only"
+        verdict, action=Action.PASS, would=verdict.action, relaxed=REPORT_ONLY
     )
 
 

@@ -18,7 +18,6 @@ from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.write.repeats import repeat_key
 from robots_guard.audit.write.runs import Run, RunCounter
-from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Verdict
 from robots_guard.invocation import BARE, Invocation
 
@@ -110,4 +109,4 @@ def _is_refused(verdict: Verdict) -> bool:
     """
     if verdict.action is not Action.PASS:
         return True
-    return verdict.would is not None and verdict.reason is not Reason.BYPASSED
+    return verdict.is_only_reported

@@ -6,14 +6,18 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
+from cachetools import TTLCache
+
 from robots_guard.core import check
 from robots_guard.core.check import (
     Comparing,
+    Contrasting,
     Decided,
     Exempted,
     Judging,
     Lookup,
     Opened,
+    Pinned,
     Renewing,
     TimedOut,
     Timing,
@@ -34,6 +38,9 @@ from robots_guard.rep.ruleset import Ruleset
 #: Bytes of the policies and rules that shortcuts may keep in memory.
 SHORTCUTS_BYTES = 64 * 1024 * 1024
 PATIENCE = 1.0  # seconds that an exempted request waits to learn what would have been
+#: Seconds for which a store is not asked again for the own robots.txt of a site with a pinned one.
+UNKNOWN_FOR = 300.0
+MOST_UNKNOWN = 10_000  # sites that are remembered for so long
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
 Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | TimedOut]]
@@ -58,6 +65,9 @@ class Checks:
         self._clocks = clocks
         self._shortcuts: dict[tuple[Origin, str], Shortcut] = {}
         self._shortcuts_size = 0
+        self._unknown: TTLCache[Origin, bool] = TTLCache(
+            MOST_UNKNOWN, UNKNOWN_FOR, clocks.monotonic
+        )
 
     def terms(self, origin: Origin) -> Terms:
         """Return the terms for an origin now: the settings, or an override of them."""
@@ -84,7 +94,12 @@ class Checks:
             return self._run_opened(state, question)
         if isinstance(state, Exempted):
             return self._run_exempted(state, question)
-        judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
+        if isinstance(state, Timing):
+            return self._run_timing(state, question)
+        cached = self._cache.get_local(question.origin)
+        if isinstance(state, Pinned) and self._may_be_stored(question.origin, cached):
+            return None
+        judging = state.next(cached, self._clocks.now())
         if not isinstance(judging, Judging):
             return None
         if not self._rules.can_use_reservations(judging.policy) and terms.needs_reservations:
@@ -96,9 +111,26 @@ class Checks:
                 return None
         is_paused = self._turns.is_paused(question.origin)
         decided = judging.next(rules, self._clocks.now(), is_paused=is_paused)
+        if isinstance(decided, Contrasting):
+            return self._run_contrasting(decided, question)
         if not judging.renew:
             self._keep_shortcut(question, shortcut_of(judging, rules))
         return decided
+
+    def _may_be_stored(self, origin: Origin, cached: Policy | None) -> bool:
+        """Whether the store may have the policy of a site with a pinned robots.txt: this process
+        has none, and has not looked for some time."""
+        return cached is None and self._cache.shared and origin not in self._unknown
+
+    def _run_contrasting(self, state: Contrasting, question: Question) -> Decided | None:
+        """Return a decision by a pinned robots.txt with what the site's own says; None if the
+        parser is needed for that."""
+        rules = None
+        if state.document is not None:
+            rules = self._rules.get(state.document, question.agent, state.terms)
+            if rules is None:
+                return None
+        return state.next(rules, self._clocks.now())
 
     def _keep_shortcut(self, question: Question, shortcut: Shortcut | None) -> None:
         """Keep a shortcut. All are dropped when they may have used too much memory."""
@@ -124,10 +156,16 @@ class Checks:
         following = state.next(near, now, is_paused=is_paused)
         if isinstance(following, Decided):
             return following
-        rules = self._rules.get(following.document, question.agent, following.terms)
+        return self._run_timing(following, question)
+
+    def _run_timing(self, state: Timing, question: Question) -> Decided | None:
+        """Return the decision on /robots.txt itself with the delay of a document; None if the parser
+        is needed for that."""
+        rules = self._rules.get(state.document, question.agent, state.terms)
         if rules is None:
             return None
-        return following.next(rules, now, is_paused=is_paused)
+        is_paused = self._turns.is_paused(question.origin)
+        return state.next(rules, self._clocks.now(), is_paused=is_paused)
 
     def _run_exempted(self, state: Exempted, question: Question) -> Decided | None:
         """Return the decision on an exempted request, with what the policy in memory says of it;
@@ -185,6 +223,19 @@ class Checks:
                 case Exempted():
                     cached, source = await self.look_up_in_time(origin, self._soon(deadline))
                     state = state.next(cached, self._clocks.now())
+                case Pinned():
+                    cached, _ = await self.look_up_in_time(origin, self._soon(deadline))
+                    if not isinstance(cached, Policy):
+                        self._unknown[origin] = True
+                    source = "memory"
+                    state = state.next(cached, self._clocks.now())
+                case Contrasting():
+                    own: Ruleset | TimedOut | None = None
+                    if state.document is not None:
+                        own = await self._rules.get_in_time(
+                            state.document, question.agent, terms, self._soon(deadline)
+                        )
+                    state = state.next(own, self._clocks.now())
                 case Comparing():
                     compiled: Ruleset | TimedOut | None = None
                     if state.document is not None:

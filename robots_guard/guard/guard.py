@@ -10,6 +10,7 @@ request.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import weakref
@@ -284,6 +285,11 @@ class Guard:
         """Return the terms for an origin now: the settings, or an override of them."""
         return self._overrides.terms(origin)
 
+    def _is_pinned(self, origin: Origin) -> bool:
+        """Whether requests are judged by a pinned robots.txt, and nothing of the site is needed."""
+        terms = self.terms(origin)
+        return terms.pinned is not None and not terms.needs_reservations
+
     def has_usable_policy(self, origin: Origin) -> bool:
         """Whether a usable policy is in memory, so that `peek` will most likely answer."""
         cached = self._cache.get_local(origin)
@@ -291,7 +297,9 @@ class Guard:
 
     def fresh_for(self, origin: Origin) -> float | None:
         """Return the seconds for which the policy in memory stays fresh, 0 if it is stale; None if
-        no usable policy is in memory."""
+        no usable policy is in memory. A pinned one is always fresh."""
+        if self._is_pinned(origin):
+            return math.inf
         cached = self._cache.get_local(origin)
         if cached is None or not self._checks.is_usable(cached):
             return None
@@ -333,13 +341,17 @@ class Guard:
         """
         deadline = self._clocks.monotonic() + self._options.decision_timeout
         try:
+            terms = self.terms(question.origin)
+            if self._is_pinned(question.origin):
+                assert terms.pinned is not None
+                await self._rules.get_in_time(terms.pinned, question.agent, terms, deadline)
+                return
             policy = await self._policy_in_time(question.origin, fetcher or self._fetcher, deadline)
             if isinstance(policy, TimedOut):
                 return  # the check will defer the question
-            terms = self.terms(question.origin)
             if terms.needs_reservations:
                 await self._rules.compile_reservations_in_time(policy, deadline)
-            document = policy.access(self._clocks.now(), terms.dialect)[1]
+            document = terms.pinned or policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
                 await self._rules.get_in_time(document, question.agent, terms, deadline)
         except Exception:  # the next check fails in the same way and refuses the request
@@ -381,7 +393,9 @@ class Guard:
     def _refresh_in_background(
         self, origin: Origin, decided: Decided, fetcher: Fetcher | None
     ) -> None:
-        cached = decided.policy or self._cache.get_local(origin)
+        cached = decided.policy
+        if cached is None or cached.is_pinned:
+            cached = self._cache.get_local(origin)
         self._renewals.refresh_in_background(origin, cached, fetcher or self._fetcher)
 
     async def _policy_in_time(

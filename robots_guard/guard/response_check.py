@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robots_guard.core.check import applied_policy
 from robots_guard.core.policy import Policy
 from robots_guard.core.response import ResponseHead, judge_response, reads_page
 from robots_guard.core.verdict import (
@@ -140,7 +141,8 @@ class ResponseCheck:
         no longer in memory, only evidence is missing."""
         if terms.action == "pass":
             return ()
-        policy = policy or self._cache.get_local(question.origin)
+        own = policy or self._cache.get_local(question.origin)
+        policy = applied_policy(question.origin, own, terms)
         if policy is None:
             return ()
         document = policy.access(self._clocks.now(), terms.dialect)[1]

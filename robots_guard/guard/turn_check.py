@@ -127,8 +127,8 @@ class TurnCheck:
 
 def _is_earlier(policy: Policy | None, other: Policy | None) -> bool:
     """Whether a policy was fetched before another, as the policy in memory was before one that is
-    not cached yet."""
-    if policy is None or other is None:
+    not cached yet. A pinned one is not fetched: it applies from when it was read until it is removed."""
+    if policy is None or other is None or policy.is_pinned or other.is_pinned:
         return False
     return policy.settled_at < other.settled_at
 

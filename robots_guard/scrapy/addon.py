@@ -39,7 +39,7 @@ from robots_guard.scrapy.options import (
 )
 from robots_guard.scrapy.seal import RobotsGuardSeal
 from robots_guard.scrapy.switches import find_switches
-from robots_guard.settings import Settings, open_guard, signals_note
+from robots_guard.settings import CLOCKS, Settings, open_guard, signals_note
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -93,7 +93,7 @@ def _check_resources(settings: Settings) -> None:
     Raises SettingsError.
     """
     if settings.overrides:  # only read here; the crawl's own guard reports faulty entries
-        read(Path(settings.overrides).expanduser(), settings.terms())
+        read(Path(settings.overrides).expanduser(), settings.terms(), CLOCKS.now())
     rest = msgspec.structs.replace(settings, overrides="")
     guard = open_guard(
         rest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -88,3 +89,95 @@ def test_check_and_explain_apply_overrides(here, file, variables, net):
 
     assert here("check", f"{origin.url}/x").status == 0
     assert "exempted" in here("explain", f"{origin.url}/x").out
+
+
+# -- pinned robots.txt files ----------------------------------------------------------------------
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+WHO = ("--owner", "jane", "--reason", "their file is broken", "--until", "2999-12-31")
+
+
+@pytest.fixture
+def rules(tmp_path):
+    path = tmp_path / "shop.txt"
+    path.write_text(RULES)
+    return path
+
+
+def test_a_robots_txt_is_pinned_and_unpinned(here, file, rules):
+    file.write_text(GOOD)
+    file.chmod(0o640)
+
+    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out == (
+        f"https://a.example is judged by {rules} until 2999-12-31"
+        f" (override pin-a.example in {file})\n"
+    )
+    assert 'robots_file = "shop.txt"' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o640
+    pinned = [
+        json.loads(line) for line in here("overrides", "list", file, "--json").out.splitlines()
+    ]
+    assert pinned[1]["changes"] == {"robots_file": "shop.txt"}
+    assert pinned[1]["sha256"] == hashlib.sha256(RULES.encode()).hexdigest()
+    assert "robots_file=shop.txt" in here("overrides", "list", file).out
+    assert here("overrides", "check", file).status == 0
+
+    ran = here("overrides", "unpin", "https://a.example", "--overrides", file)
+    assert ran.status == 0
+    assert "judged by its own robots.txt" in ran.out
+    assert file.read_text() == GOOD
+    assert [path.name for path in file.parent.iterdir() if "new" in path.name] == []
+
+
+def test_the_overrides_file_is_created(here, file, rules):
+    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    assert ran.status == 0
+    assert here("overrides", "check", file).err == "1 in force, 0 expired, 0 invalid\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("", "has no group"),
+        ("User-agent: *\n" + "#" * 512_000, "has more than 512000 bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_not_pinned(here, file, rules, content, why):
+    rules.unlink()
+    if content is not None:
+        rules.write_text(content)
+    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    assert (ran.status, ran.out) == (2, "")
+    assert why in ran.err
+    assert not file.exists()
+
+
+def test_a_pin_in_the_past_and_without_an_overrides_file(here, file, rules):
+    old = [*WHO[:-1], "2001-01-01"]
+    ran = here("overrides", "pin", "https://a.example", rules, *old, "--overrides", file)
+    assert (ran.status, file.exists()) == (2, False)
+    assert "is in the past" in ran.err
+
+    ran = here("overrides", "pin", "https://a.example", rules, *WHO)
+    assert ran.status == 2
+    assert "name it with --overrides" in ran.err
+
+
+def test_the_problems_of_a_pinned_file_are_shown(here, file, rules):
+    rules.write_text(RULES + "Dissalow /x\n")
+    pinned = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    assert pinned.status == 0
+    assert f"{rules}:3: error RG" in pinned.err
+
+    ran = here("overrides", "check", file)
+    assert ran.status == 1
+    assert f"pin-a.example: {rules}:3: error RG" in ran.out
+
+    rules.unlink()
+    ran = here("overrides", "check", file)
+    assert ran.status == 1
+    assert "cannot be read" in ran.out

@@ -181,7 +181,7 @@ def test_an_expired_override_gives_way_to_the_next():
         ({"origin": '"ftp://a.test"'}, "write an origin as https://host"),
         ({"origin": None, "suffix": '"com"'}, "is a top-level domain"),
         ({"origin": None, "suffix": '"a.test:8443"'}, "suffix = 'a.test:8443' has a port"),
-        ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
+        ({"max_delay": None}, "it changes nothing: set one of action, robots_file, dialect"),
         ({"action": '"pass"'}, "max_delay has no effect with action = pass"),
         (
             {"action": '"maybe"', "max_delay": None},

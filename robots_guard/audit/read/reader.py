@@ -51,6 +51,7 @@ KINDS = (
     "store-reset",
     "fail-open",
     "overrides",
+    "pinned",
     "hold",
     "removal",
 )

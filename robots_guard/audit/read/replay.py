@@ -21,7 +21,7 @@ from robots_guard.core.component import PAYING
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.overrides import parse
 from robots_guard.core.page_dialects import PAGE_DIALECTS
-from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
+from robots_guard.core.policy import PINNED, Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
@@ -93,6 +93,13 @@ def is_not_compared(record: Record | SignalsRecord) -> bool:
     """Whether the request was exempted, and its record does not say what the robots.txt would have
     said: none was known, or the exemption was no override."""
     return _is_exempted(record) and (isinstance(record, SignalsRecord) or record.would is None)
+
+
+def _is_by_pin(record: Record | SignalsRecord) -> bool:
+    """Whether a request was permitted by a pinned robots.txt. `would` is then what the site's own
+    would have said, which the record does not have."""
+    is_pinned = isinstance(record, Record) and record.via == PINNED
+    return is_pinned and (record.relaxed or "").startswith("override=")
 
 
 def _is_exempted(record: Record | SignalsRecord) -> bool:
@@ -198,9 +205,15 @@ def _caveats_of_override(judgement: Judgement) -> list[str]:
             f"override {override} exempted the request: what is replayed is what the robots.txt would"
             " have said"
         ]
+    caveats = []
+    if _is_by_pin(judgement.record) and judgement.record.would is not None:
+        caveats.append(
+            f"override {override} has pinned the robots.txt by which was judged: what the site's own"
+            " robots.txt would have said is recorded, and not replayed"
+        )
     if judgement.overrides is not None:
-        return []
-    return [f"override {override} affected the decision, and is not replayed"]
+        return caveats
+    return [*caveats, f"override {override} affected the decision, and is not replayed"]
 
 
 def _check_document(record: Record, document: bytes | None) -> None:
@@ -333,7 +346,7 @@ def _differences(record: Record, verdict: Verdict) -> list[str]:
     return [
         f"{name}: recorded {getattr(record, name)!r}, now {value and str(value)!r}"
         for name, value in zip(_COMPARED, values, strict=True)
-        if getattr(record, name) != value
+        if getattr(record, name) != value and not (name == "would" and _is_by_pin(record))
     ]
 
 

@@ -45,7 +45,7 @@ _DENIALS = """
 """
 _NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
 # An exempted request passed by its override, whatever `would` says.
-REPORTED = "(would IS NOT NULL AND reason <> 'bypassed')"
+REPORTED = "(would IS NOT NULL AND relaxed = 'report_only')"
 #: A PASS that is recorded only if passes are: not caused by a choice of the operator.
 PLAIN = (
     "relaxed IS NULL AND would IS NULL AND override IS NULL AND reason <> 'bypassed'"

@@ -17,7 +17,7 @@ from robots_guard.configuration import Configuration
 from robots_guard.configuration.mistakes import section_of_valid, settings_of_valid
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.gateway.identity import agents_in
-from robots_guard.guard.overrides import read as read_overrides
+from robots_guard.guard.overrides import look_at_overrides
 from robots_guard.settings import CLOCKS, ProxySettings, Settings
 from robots_guard.stores import look_at
 
@@ -67,7 +67,7 @@ def _check_store(settings: Settings) -> None:
 
 def _check_overrides(settings: Settings) -> Iterator[str]:
     path = Path(settings.overrides).expanduser()
-    found = read_overrides(path, settings.terms())
+    found = look_at_overrides(path, settings.terms(), CLOCKS.now())
     for which, why in (*found.faults, *found.expired(CLOCKS.now())):
         yield f"overrides: {str(path)!r}, override {which!r}: {why}"
 
