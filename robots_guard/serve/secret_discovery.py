@@ -141,8 +141,8 @@ class SecretListener:
     Unix socket in a folder that only this user may read. Envoy has one connection, of little use.
     """
 
-    def __init__(self, minter: Minter) -> None:
-        self._server = SecretServer(minter)
+    def __init__(self, minter: Minter, *, ttl: int = SECRET_TTL) -> None:
+        self._server = SecretServer(minter, ttl=ttl)
         self._folder = tempfile.mkdtemp(prefix="robots_guard-")  # for this user only
         self._path = f"{self._folder}/sds"
         self._relay: asyncio.AbstractServer | None = None
@@ -203,8 +203,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-async def serve(minter: Minter, listener: socket.socket) -> SecretListener:
+async def serve(
+    minter: Minter, listener: socket.socket, *, ttl: int = SECRET_TTL
+) -> SecretListener:
     """Serve certificates to Envoy on a listening socket. Raises SettingsError."""
-    server = SecretListener(minter)
+    server = SecretListener(minter, ttl=ttl)
     await server.start(listener)
     return server

@@ -35,6 +35,8 @@ from robots_guard.settings import ProxySettings, settings_of
 
 PATIENCE = 60.0  # seconds for a start or a stop
 
+_HANDSHAKE = "transport_socket_connect_timeout: 10s"  # too long for the tests of faults
+
 #: The addresses of names, for `resolving`.
 NAMES: dict[str, str] = {}
 
@@ -119,20 +121,22 @@ def _trusting(authorities: Path) -> Iterator[None]:
 class Services:
     """A decision service and a secret server, in a thread of their own."""
 
-    def __init__(self, settings: ProxySettings, folder: Path) -> None:
+    def __init__(self, settings: ProxySettings, folder: Path, ttl: int) -> None:
         self.minter = Minter(folder / "ca")
         self._settings = settings
+        self._ttl = ttl
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="services")
         self._thread.start()
         self.envoy = _listening()
         self.sds = _listening()
+        self.own = [self.envoy.getsockname(), self.sds.getsockname()]  # no request leads there
         self._run(self._open())
 
     async def _open(self) -> None:
-        self.service = DecisionService(self._settings)
+        self.service = DecisionService(self._settings, listening=lambda: self.own)
         self._checks = await serve_ext_authz(self.service, self.envoy)
-        self._secrets = await secret_discovery.serve(self.minter, self.sds)
+        self._secrets = await secret_discovery.serve(self.minter, self.sds, ttl=self._ttl)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
@@ -156,7 +160,7 @@ class Services:
         """Start the secret server again."""
 
         async def start() -> None:
-            self._secrets = await secret_discovery.serve(self.minter, self.sds)
+            self._secrets = await secret_discovery.serve(self.minter, self.sds, ttl=self._ttl)
 
         self.sds = socket.create_server(("127.0.0.1", port))
         self._run(start())
@@ -209,7 +213,13 @@ class InspectingEnvoy:
 
 
 @contextlib.contextmanager
-def inspecting(folder: Path, upstream_ca: Path, **settings: str) -> Iterator[InspectingEnvoy]:
+def inspecting(
+    folder: Path,
+    upstream_ca: Path,
+    *,
+    secret_ttl: int = secret_discovery.SECRET_TTL,
+    **settings: str,
+) -> Iterator[InspectingEnvoy]:
     """An Envoy with its services, from their readiness to their end."""
     folder.mkdir(parents=True, exist_ok=True)
     usual = {"agent": "mybot", "store": "memory:", "audit_log": str(folder / "audit_log")}
@@ -217,7 +227,7 @@ def inspecting(folder: Path, upstream_ca: Path, **settings: str) -> Iterator[Ins
     with contextlib.ExitStack() as stack:
         stack.enter_context(resolving())
         stack.enter_context(_trusting(upstream_ca))
-        services = Services(chosen, folder)
+        services = Services(chosen, folder, secret_ttl)
         stack.callback(services.close)
         configuration = folder / "envoy.yaml"
         text = envoy_configuration(
@@ -228,6 +238,7 @@ def inspecting(folder: Path, upstream_ca: Path, **settings: str) -> Iterator[Ins
             trusted=str(upstream_ca),
         )
         admin = "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n"
+        text = text.replace(_HANDSHAKE, "transport_socket_connect_timeout: 3s")
         configuration.write_text(admin + text)
         envoy = stack.enter_context(_running(folder, configuration, services))
         yield envoy
@@ -244,6 +255,7 @@ def _running(folder: Path, configuration: Path, services: Services) -> Iterator[
     try:
         admin = f"http://{eventually(lambda: _text(process, where, output), PATIENCE)}"
         port = eventually(lambda: _port(process, admin, output), PATIENCE)
+        services.own.append(("127.0.0.1", port))
         yield InspectingEnvoy("127.0.0.1", port, folder, services, process, admin, output)
     finally:
         process.terminate()

@@ -15,7 +15,11 @@ SCRIPT = r"""
 const fs = require('fs'), http2 = require('http2');
 const [key, cert, address, streams] = process.argv.slice(2);
 const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
-const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert), settings });
+const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert), settings, allowHTTP1: true });
+// A guard that fetches robots.txt itself does so over HTTP/1.
+server.on('request', (request, response) => {
+  if (request.httpVersionMajor == 1) response.end('User-agent: *\nDisallow: /private/\n');
+});
 server.on('stream', (stream, fields) => {
   const path = fields[':path'], seen = { path, body: '', trailers: {} };
   stream.on('error', () => {});
@@ -65,10 +69,18 @@ class H2Site:
 
 @contextlib.contextmanager
 def h2_site(
-    folder: Path, authority: object, address: str, *, streams: int | None = None
+    folder: Path,
+    authority: object,
+    address: str,
+    *,
+    streams: int | None = None,
+    names: tuple[str, ...] = (),
 ) -> Iterator[H2Site]:
-    """A site at that address, certified by an authority; `streams` is how many it takes at a time on a connection."""
-    certificate = authority.issue_cert(address)  # type: ignore[attr-defined]
+    """A site at that address, certified for it and for `names` by an authority.
+
+    `streams` is how many it takes at a time on a connection.
+    """
+    certificate = authority.issue_cert(address, *names)  # type: ignore[attr-defined]
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     (folder / "site.js").write_text(SCRIPT)

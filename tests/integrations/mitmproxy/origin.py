@@ -33,6 +33,10 @@ class Tap:
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True, name="tap").start()
 
+    def lead_to(self, other: Site) -> None:
+        """Pass new connections on to another site."""
+        self._behind = (other.origin.address, other.origin.port)
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
