@@ -87,6 +87,7 @@ def envoy_configuration(
         "user_agent": settings.fetch_user_agent if settings.set_user_agent else None,
     }
     environment = _environment()
+    values["replacement"] = environment.get_template("envoy_replacement.lua").render()
     values["response_hook"] = environment.get_template("envoy_response.lua.j2").render(
         signal_fields=", ".join(f'"{name}"' for name in _signal_fields(settings)),
         response_timeout=_RESPONSE_TIMEOUT,

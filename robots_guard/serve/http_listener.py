@@ -145,6 +145,8 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._begun > 1:
             self._refuse("two requests at once")
+        elif self._is_whole and self._parser.get_http_version() != "1.1":
+            self._refuse("another version of HTTP than 1.1")
         elif self._is_whole:
             self._cancel_deadline()
             self._begin_answer()

@@ -113,8 +113,9 @@ class EnvoyIntegration:
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self.output.append(line.decode("utf-8", "backslashreplace"))
+        with process.stdout as lines:
+            for line in lines:
+                self.output.append(line.decode("utf-8", "backslashreplace"))
 
     def _accepts(self) -> bool:
         assert self.service is not None
@@ -147,7 +148,8 @@ def envoy(folder: Path, **settings: str) -> Iterator[EnvoyIntegration]:
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    os.kill(process.pid, signal.SIGCONT)
+    if process.poll() is None:
+        os.kill(process.pid, signal.SIGCONT)  # a stopped one cannot end
     process.send_signal(how)
     try:
         process.wait(PATIENCE)

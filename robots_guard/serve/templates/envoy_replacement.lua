@@ -1,0 +1,17 @@
+-- Replaces the body of a response that robots_guard has replaced. The site's body is dropped as it
+-- arrives. This is a filter of its own, because a filter that has held a response for a call can
+-- no longer read its body piece by piece.
+
+function envoy_on_response(handle)
+  local own = handle:streamInfo():dynamicMetadata():get("robots_guard")
+  if own == nil then return end
+  local headers, body = handle:headers(), own["body"]
+  headers:replace("content-length", tostring(#body))
+  headers:replace("connection", "close") -- the site may send its body for long
+  local rest = body
+  for chunk in handle:bodyChunks() do
+    chunk:setBytes(rest)
+    rest = ""
+  end
+  if rest ~= "" then handle:body(true):setBytes(rest) end
+end

@@ -1,0 +1,228 @@
+"""The small HTTP server for a data plane: what it reads as a request, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+from pathlib import Path
+
+import pytest
+
+from robots_guard.serve import http_listener
+from robots_guard.serve.http_listener import HttpReply, HttpRequest, listen_http
+
+HEAD = b"GET /check/http/a HTTP/1.1\r\nhost: a.example\r\ncontent-length: 0\r\n"
+WHOLE = HEAD + b"\r\n"
+
+
+class Handler:
+    """Answers each request by its target, after `gate` has been opened."""
+
+    def __init__(self) -> None:
+        self.requests: list[HttpRequest] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.cancelled = asyncio.Event()
+        self.reply: HttpReply | None = None
+
+    async def __call__(self, request: HttpRequest) -> HttpReply:
+        self.requests.append(request)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return self.reply or HttpReply(200, (("x-target", request.target.decode()),))
+
+
+@pytest.fixture
+async def handler():
+    return Handler()
+
+
+@pytest.fixture
+async def listener(handler, tmp_path):
+    opened = await listen_http(f"unix:{tmp_path / 's'}", handler)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+async def connection(listener, tmp_path):
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+    yield reader, writer
+    writer.close()
+
+
+async def _sent(connection, *parts: bytes) -> bytes:
+    """Everything that is answered until the server closes the connection or waits for more."""
+    reader, writer = connection
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    writer.write_eof()
+    return await reader.read()
+
+
+async def test_a_request_is_answered_and_the_connection_kept(connection, handler):
+    reader, writer = connection
+    for _ in range(3):
+        writer.write(WHOLE)
+        assert await reader.readuntil(b"\r\n\r\n") == (
+            b"HTTP/1.1 200 OK\r\nx-target: /check/http/a\r\ncontent-length: 0\r\n\r\n"
+        )
+
+    assert handler.requests[0].fields == ((b"host", b"a.example"), (b"content-length", b"0"))
+
+
+async def test_a_request_in_many_pieces_is_one(connection, handler):
+    answer = await _sent(connection, *(WHOLE[at : at + 1] for at in range(len(WHOLE))))
+
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert [request.target for request in handler.requests] == [b"/check/http/a"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((WHOLE + WHOLE,), id="two-at-once"),
+        pytest.param((WHOLE + b"GET",), id="one-and-the-beginning-of-another"),
+        pytest.param((HEAD[:-3] + b"5\r\n\r\nhello",), id="content"),
+        pytest.param((HEAD[:-3] + b"5\r\n\r\n",), id="content-that-is-yet-to-come"),
+        pytest.param((HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",), id="chunked"),
+        pytest.param((HEAD + b"content-length: 7\r\n\r\n" + WHOLE,), id="two-lengths"),
+        pytest.param((HEAD[:-3] + b"+0\r\n\r\n",), id="a-length-with-a-sign"),
+        pytest.param((HEAD + b" folded: x\r\n\r\n",), id="a-folded-field"),
+        pytest.param((HEAD + b"a b: x\r\n\r\n",), id="a-blank-in-a-name"),
+        pytest.param((HEAD + b"a : x\r\n\r\n",), id="a-blank-before-the-colon"),
+        pytest.param((HEAD + b"a: x\0y\r\n\r\n",), id="a-nul"),
+        pytest.param((HEAD + b"a: x\ry\r\n\r\n",), id="a-bare-cr"),
+        pytest.param((b"GET /a b HTTP/1.1\r\nhost: x\r\n\r\n",), id="a-blank-in-the-target"),
+        pytest.param((b"GET /a\r\n\r\n",), id="http-0.9"),
+        pytest.param((b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\nGET / HTTP",), id="connect"),
+        pytest.param((HEAD + b"upgrade: x\r\nconnection: upgrade\r\n\r\nab",), id="upgrade"),
+        pytest.param((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",), id="http-2"),
+        pytest.param((b"\x16\x03\x01\x00\x05hello",), id="tls"),
+    ],
+)
+async def test_what_is_not_one_request_without_content_is_refused(connection, handler, parts):
+    answer = await _sent(connection, *parts)
+
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert handler.requests == []
+
+
+async def test_a_request_before_the_response_to_the_last_one_ends_the_connection(
+    connection, handler
+):
+    handler.gate.clear()
+    reader, writer = connection
+    writer.write(WHOLE)
+    await asyncio.sleep(0.01)
+    writer.write(WHOLE)
+
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    await asyncio.wait_for(handler.cancelled.wait(), 5)
+    assert len(handler.requests) == 1
+
+
+async def test_a_large_head_is_refused(connection, handler):
+    line = b"a: " + b"x" * 8000 + b"\r\n"
+
+    answer = await _sent(connection, HEAD + line * 20)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert handler.requests == []
+
+
+async def test_an_unfinished_head_ends_the_connection(connection, handler, monkeypatch):
+    monkeypatch.setattr(http_listener, "HEAD_TIMEOUT", 0.05)
+    reader, writer = connection
+    writer.write(HEAD)
+
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert handler.requests == []
+
+
+async def test_the_answer_is_cancelled_if_the_data_plane_leaves(connection, handler):
+    handler.gate.clear()
+    _, writer = connection
+    writer.write(WHOLE)
+    await asyncio.sleep(0.01)
+    writer.close()
+
+    await asyncio.wait_for(handler.cancelled.wait(), 5)
+
+
+async def test_an_exception_is_no_permission(connection, handler):
+    async def fail() -> None:
+        raise LookupError
+
+    handler.gate.wait = fail
+
+    answer = await _sent(connection, WHOLE)
+
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in answer
+
+
+async def test_a_line_break_does_not_leave_in_a_field(connection, handler):
+    handler.reply = HttpReply(403, (("x", "a\r\ny: b"),))
+
+    assert (await _sent(connection, WHOLE)).startswith(b"HTTP/1.1 500 ")
+
+
+async def test_the_response_to_head_has_no_content(connection, handler):
+    handler.reply = HttpReply(403, (), b"no")
+
+    answer = await _sent(connection, WHOLE.replace(b"GET", b"HEAD"))
+
+    assert answer.endswith(b"content-length: 2\r\n\r\n")
+
+
+async def test_closing_waits_for_the_request_that_is_being_answered(connection, listener, handler):
+    handler.gate.clear()
+    reader, writer = connection
+    writer.write(WHOLE)
+    await asyncio.sleep(0.01)
+
+    listener.close()
+    handler.gate.set()
+
+    assert b"connection: close\r\n" in await reader.read()
+    await asyncio.wait_for(listener.wait_closed(), 5)
+
+
+async def test_only_the_group_may_connect(listener, tmp_path):
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
+
+
+async def test_a_socket_that_was_left_behind_is_replaced(handler, tmp_path):
+    path = Path(tmp_path / "left")
+    first = await listen_http(f"unix:{path}", handler)
+    assert path.exists()
+    second = await listen_http(f"unix:{path}", handler)
+
+    _, writer = await asyncio.open_unix_connection(str(path))
+
+    writer.close()
+    await writer.wait_closed()
+    first.close()
+    second.close()
+
+
+async def test_a_port_of_loopback(handler):
+    listener = await listen_http("127.0.0.1:0", handler)
+    port = listener.sockets[0].getsockname()[1]
+
+    connection = await asyncio.open_connection("127.0.0.1", port)
+    answer = await _sent(connection, WHOLE)
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    connection[1].close()
+    await connection[1].wait_closed()
+    listener.close()
