@@ -1,0 +1,176 @@
+"""The listener: ICAP connections on asyncio.
+
+A connection carries one request after another. A client that has sent several at once gets the
+responses in their order. When a client closes its connection, the request that it waits for is
+cancelled, so that a held request gives up its place in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from robots_guard.serve.icap.handler import IcapHandler
+from robots_guard.serve.icap.protocol import (
+    IcapRequest,
+    IcapResponse,
+    ProtocolError,
+    RequestReader,
+    error_response,
+)
+from robots_guard.serve.service import DecisionService
+
+log = logging.getLogger("robots_guard")
+
+LAST_CHUNK_DELAY = 0.005  # seconds, after which Squid has read what was sent before
+_MAX_WAITING = 512 * 1024  # bytes of further requests that a connection may send ahead
+
+Answer = Callable[[IcapRequest], Awaitable[IcapResponse]]
+
+
+class IcapConnection(asyncio.Protocol):
+    """One connection of Squid."""
+
+    def __init__(self, answer: Answer, tag: str, connections: set[IcapConnection]) -> None:
+        self._answer = answer
+        self._tag = tag
+        self._connections = connections
+        self._reader = RequestReader()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._may_write = asyncio.Event()
+        self._ending = False
+        self.ended = asyncio.Event()
+
+    # -- asyncio's callbacks -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+        self._may_write.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come, and answer it unless an earlier request is under way."""
+        self._reader.feed(data)
+        if self._task is None:
+            self._begin_next()
+        elif self._reader.buffered > _MAX_WAITING and self._transport is not None:
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """The client does not read its responses: begin no further request."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._may_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
+        """The client has gone: it no longer waits for a response."""
+        self._transport = None
+        self._connections.discard(self)
+        self.ended.set()
+        self._may_write.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    # -- one request after another -----------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Close the connection, after the response to the request that is under way."""
+        self._ending = True
+        if self._task is None and self._transport is not None:
+            self._transport.close()
+
+    def _begin_next(self) -> None:
+        """Answer the next request, if it is complete."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        try:
+            request = self._reader.next()
+        except ProtocolError as error:
+            self._break_off(transport, error)
+            return
+        if request is not None:
+            self._task = asyncio.get_running_loop().create_task(self._serve(request))
+            self._task.add_done_callback(self._go_on)
+
+    async def _serve(self, request: IcapRequest) -> None:
+        response = await self._answer(request)
+        self._ending |= response.closes or not request.keeps_alive
+        self._write(response.first)
+        if response.last:
+            await asyncio.sleep(LAST_CHUNK_DELAY)
+            self._write(response.last)
+        if not self._may_write.is_set():
+            await self._may_write.wait()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _go_on(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        transport = self._transport
+        if transport is None:
+            return
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ProtocolError):
+            self._break_off(transport, error)
+        elif error is not None or task.cancelled() or self._ending:
+            if error is not None:
+                log.error("robots_guard failed; an ICAP connection is closed", exc_info=error)
+            transport.close()
+        else:
+            transport.resume_reading()
+            self._begin_next()
+
+    def _break_off(self, transport: asyncio.Transport, error: ProtocolError) -> None:
+        log.warning("robots_guard: an ICAP request was refused: %s", error)
+        transport.write(error_response(error.status, self._tag).first)
+        transport.close()
+
+
+class IcapServer:
+    """A listener and its connections."""
+
+    def __init__(self, server: asyncio.Server, connections: set[IcapConnection]) -> None:
+        self._server = server
+        self._connections = connections
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses and ports at which it listens."""
+        return [each.getsockname()[:2] for each in self._server.sockets]
+
+    def close(self) -> None:
+        """Listen no longer, and close each connection after the response that is under way."""
+        self._server.close()
+        for connection in list(self._connections):
+            connection.end()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of all connections."""
+        for connection in list(self._connections):
+            await connection.ended.wait()
+        await self._server.wait_closed()
+
+
+async def listen(answer: Answer, tag: str, host: str, port: int) -> IcapServer:
+    """Start to listen; port 0 is any free one. Raises OSError."""
+    connections: set[IcapConnection] = set()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: IcapConnection(answer, tag, connections), host, port, backlog=1024
+    )
+    return IcapServer(server, connections)
+
+
+async def serve_icap(service: DecisionService, host: str, port: int) -> IcapServer:
+    """Answer Squid's questions at this address by a decision service. Raises OSError."""
+    handler = IcapHandler(service)
+    return await listen(handler.answer, handler.tag, host, port)
