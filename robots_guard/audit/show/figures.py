@@ -215,8 +215,10 @@ class Decisions:
     def top(self, columns: str, condition: str = "true") -> list[tuple[Any, ...]]:
         """Count the decisions by these columns, the most frequent first."""
         count = columns.count(",") + 2
+        order = ", ".join(map(str, range(1, count)))  # of those that are equally frequent
         return self.rows(
-            f"SELECT {columns}, sum(n) FROM {_DECISIONS} AND {condition} GROUP BY ALL ORDER BY {count} DESC, 1 LIMIT ?",
+            f"SELECT {columns}, sum(n) FROM {_DECISIONS} AND {condition} GROUP BY ALL"
+            f" ORDER BY {count} DESC, {order} LIMIT ?",
             TOP,
         )
 
@@ -241,7 +243,7 @@ class Decisions:
         number of requests."""
         return self.rows(
             "SELECT relaxed, count(DISTINCT origin), sum(n) FROM counted"
-            " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC"
+            " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC, 1"
         )
 
     def deferrals(self) -> list[tuple[Any, ...]]:
@@ -349,7 +351,8 @@ class Decisions:
             reasons[action, reason] += number
             by_time.setdefault(begins, Counter())[action] += number
         bars = bars_of(by_time, first, last, timedelta(seconds=step))
-        return Timeline(totals, [(*each, number) for each, number in reasons.most_common()], bars)
+        ordered = sorted(reasons.items(), key=lambda each: (-each[1], str(each[0])))
+        return Timeline(totals, [(*each, number) for each, number in ordered], bars)
 
 
 def step_of(first: datetime | None, last: datetime | None) -> int:
