@@ -31,6 +31,7 @@ JSONL = ".jsonl"
 ZSTD = ".jsonl.zst"
 PARQUET = ".parquet"
 SOURCES = ".sources"
+LAKE = "lake"  # the form of a file of a Parquet export (partitions.py)
 WARC = ".warc.gz"
 PART = ".part"  # being written
 NEW = ".new"  # not locked yet
@@ -42,6 +43,7 @@ _KNOWN_NAME = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
 )
 _UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
+_PARTITION = re.compile(r"day=(\d{4})-(\d\d)-(\d\d)")
 _STEM = re.compile(r"\d{8}-(.+)-(\d{4,})")
 
 
@@ -54,11 +56,18 @@ class Segment(NamedTuple):
 
     path: Path
     stem: str  # the name without the suffix
-    form: str  # JSONL, ZSTD or PARQUET
+    form: str  # JSONL, ZSTD, PARQUET or LAKE
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether it is a file of lines, and not of columns."""
+        return self.form in (JSONL, ZSTD)
 
     @property
     def day(self) -> str:
         """The day of its first record, as YYYYMMDD; empty if the name is not of the form above."""
+        if self.form == LAKE:
+            return _day_of_partition(self.path.parent.name)
         return day_of(self.path.name)
 
 
@@ -91,6 +100,12 @@ def day_of(filename: str) -> str:
     if found:
         return found[1]
     return ""
+
+
+def _day_of_partition(name: str) -> str:
+    """The day in the name of a partition, such as `day=2026-11-23`; empty for any other."""
+    found = _PARTITION.fullmatch(name)
+    return "".join(found.groups()) if found else ""
 
 
 def is_kept(filename: str) -> bool:

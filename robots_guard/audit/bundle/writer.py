@@ -24,6 +24,7 @@ from robots_guard.audit.bundle.derivation import (
     derived_files,
     lacking_documents,
 )
+from robots_guard.audit.partitions import refuse_lake
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment, shown_url
@@ -55,8 +56,10 @@ def write_bundle(
     """Write a bundle of the decisions with these ids, or of all that the filter selects.
 
     `documents` gives the content of a document by its SHA-256. A period that has no end ends at
-    `now`, in seconds since 1970. Raises SettingsError if nothing is selected, or too much.
+    `now`, in seconds since 1970. Raises SettingsError if nothing is selected, or too much, and for
+    a Parquet export.
     """
+    refuse_lake(search.directory, "evidence")
     trouble = Unreadable()
     parts = collect(search, selection_of(wanted, ids, now), documents, trouble)
     completeness = completeness_of(parts)

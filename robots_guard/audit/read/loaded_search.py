@@ -20,7 +20,7 @@ from robots_guard.audit.read.search import (
     union,
 )
 from robots_guard.audit.schema import NOT_READABLE, files_in, records_in
-from robots_guard.audit.segments import PARQUET, Segment
+from robots_guard.audit.segments import Segment
 
 _LINES = "lines"
 
@@ -34,7 +34,7 @@ class LoadedSearch(Search):
         super().__init__(directory)
 
     def _prepare(self) -> None:
-        lines = [segment for segment in self._segments if segment.form != PARQUET]
+        lines = [segment for segment in self._segments if segment.has_lines]
         self._index = indexed(self._directory, lines)
         self._copies = [copy.path for copy in self._index.copies]
         self._tables = []
@@ -61,9 +61,9 @@ class LoadedSearch(Search):
 
     @property
     def _compacted(self) -> list[Segment]:
-        """The compacted files, from the newest on."""
-        compacted = [segment for segment in self._segments if segment.form == PARQUET]
-        return sorted(compacted, key=lambda segment: segment.path.name, reverse=True)
+        """The compacted or exported files, from the newest on."""
+        compacted = [segment for segment in self._segments if not segment.has_lines]
+        return sorted(compacted, key=lambda segment: (segment.day, segment.stem), reverse=True)
 
     def _may_match(self, copy: DayCopy) -> bool:
         return any(may_match(segment, self._period) for segment in copy.files)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from robots_guard.audit.partitions import table_of
 from robots_guard.audit.schema import (
     COLUMNS,
     files_in,
@@ -23,6 +24,7 @@ from robots_guard.audit.schema import (
     records_in,
 )
 from robots_guard.audit.segments import (
+    LAKE,
     PARQUET,
     ZSTD,
     Segment,
@@ -31,6 +33,8 @@ from robots_guard.audit.segments import (
     stem_of,
     why_not_plain,
 )
+from robots_guard.audit.tables import LAKE as LAKE_TABLES
+from robots_guard.audit.tables import VERSION, VERSION_KEY, LakeTable
 from robots_guard.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -73,6 +77,8 @@ def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) ->
         return "its name is not UTF-8"
     if segment.form == PARQUET:
         return _why_not_compacted(connection, segment.path)
+    if segment.form == LAKE:
+        return why_not_exported(connection, segment.path, LAKE_TABLES[table_of(segment)])
     if segment.form == ZSTD and first not in (ZSTD_MAGIC, b""):
         return "damaged: not compressed by zstd"
     return None
@@ -100,6 +106,36 @@ def _why_not_compacted(connection: duckdb.DuckDBPyConnection, path: Path) -> str
         if name == "time" or COLUMNS.get(name, kind) != kind:
             return f"damaged: not a table of records (column {name!r})"
     return None
+
+
+def why_not_exported(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: LakeTable
+) -> str | None:
+    """Why a file is not one of an export that this version can read, or None."""
+    try:
+        types = dict(described(connection, path))
+        version = connection.execute(
+            f"SELECT decode(value) FROM parquet_kv_metadata({files_in([path])})"
+            " WHERE decode(key) = ?",
+            [VERSION_KEY],
+        ).fetchone()
+    except duckdb_error() as error:
+        return f"damaged: {first_line(error)}"
+    if version is None:
+        return "not written by `robots-guard audit export`"
+    if version != (str(VERSION),):
+        return f"exported by a newer robots_guard (version {version[0]}): update robots_guard"
+    for name, kind in table.stored.items():
+        if types.get(name, kind) != kind:
+            return f"damaged: not a table of records (column {name!r})"
+    return None
+
+
+def described(connection: duckdb.DuckDBPyConnection, path: Path) -> list[tuple[str, str]]:
+    """The columns of a Parquet file, and their types. Raises DuckDB's errors."""
+    table = f"read_parquet({files_in([path])}, hive_partitioning = false)"
+    rows = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+    return [(name, kind) for name, kind, *_ in rows]
 
 
 def can_read(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Searching the audit log with DuckDB, across plain, compressed and compacted files.
+"""Searching the audit log with DuckDB, across plain, compressed, compacted and exported files.
 
 Invariant: no query can change the files, reach another file or use the network. Values are passed
 as parameters. A user's SQL must be one SELECT, and runs on a connection that can open only the
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from robots_guard.audit import tables
+from robots_guard.audit.partitions import files_of, table_of
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
 from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
 from robots_guard.audit.read.resource import host_pattern, prefix_of
@@ -37,7 +39,14 @@ from robots_guard.audit.schema import (
     records_with,
     unglobbed,
 )
-from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
+from robots_guard.audit.segments import (
+    JSONL,
+    LAKE,
+    PARQUET,
+    Segment,
+    is_gone,
+    why_not_plain,
+)
 from robots_guard.core.signal_settings import Use
 from robots_guard.errors import SettingsError
 from robots_guard.text import printable
@@ -214,7 +223,7 @@ class Search:
 
     def _unreadable(self) -> str:
         used = (segment for segment in self._segments if segment.stem in self._used)
-        lines = sorted(segment.path for segment in used if segment.form != PARQUET)
+        lines = sorted(segment.path for segment in used if segment.has_lines)
         if not lines:
             return "SELECT '', 0, 0, 0 WHERE false"
         return (
@@ -253,9 +262,7 @@ class Search:
 
         if not isinstance(error.__cause__, (duckdb.InvalidInputException, duckdb.IOException)):
             return False
-        lines = {
-            segment.stem: segment.path for segment in self._segments if segment.form != PARQUET
-        }
+        lines = {segment.stem: segment.path for segment in self._segments if segment.has_lines}
         found = {
             stem
             for stem in lines.keys() - self._unusable
@@ -304,7 +311,7 @@ class Search:
         """
         self._connection = database()
         self._connections.append(self._connection)
-        self._segments = segments(self._directory)
+        self._segments = files_of(self._directory)
         if copies or self._unusable:
             self._copy(None if copies else self._unusable)
         readable = [segment for segment in self._segments if self._is_readable(segment)]
@@ -337,7 +344,7 @@ class Search:
         apart = {segment.stem for segment in self._segments if segment.form == PARQUET}
         directory, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Unreadable()
         for number, segment in enumerate(self._segments):
-            if segment.form != PARQUET and (stems is None or segment.stem in stems):
+            if segment.has_lines and (stems is None or segment.stem in stems):
                 copy = copy_records(segment, directory, trouble, apart)
                 self._segments[number] = Segment(copy, segment.stem, JSONL)
         self.trouble.add(trouble)
@@ -469,7 +476,7 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
     `parsed` is a table that has the parsed lines, if there is one.
     """
     columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in COLUMNS.items())
-    lines = [segment.path for segment in read if segment.form != PARQUET]
+    lines = [segment.path for segment in read if segment.has_lines]
     compacted = [segment.path for segment in read if segment.form == PARQUET]
     parts = [f"SELECT {columns} WHERE false"]
     if lines and identity and _UNESCAPED.fullmatch(identity):
@@ -483,6 +490,10 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
         parts.append(
             f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)"
         )
+    for name, table in tables.LAKE.items():
+        exported = [each.path for each in read if each.form == LAKE and table_of(each) == name]
+        if exported:
+            parts.append(f"SELECT * EXCLUDE (raw) FROM ({tables.records_of(table, exported)})")
     return f"SELECT *, {TIME} FROM ({' UNION ALL BY NAME '.join(parts)})"
 
 
@@ -562,6 +573,8 @@ def may_match(segment: Segment, wanted: Filter) -> bool:
         return False
     if wanted.since is None or segment.day >= _day(wanted.since, -1):
         return True
+    if segment.form == LAKE:  # has no record of another day
+        return False
     try:
         return segment.path.lstat().st_mtime >= datetime.fromisoformat(wanted.since).timestamp()
     except FileNotFoundError:  # its replacement is found later

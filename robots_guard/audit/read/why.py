@@ -26,7 +26,6 @@ from robots_guard.audit.read.search import (
 )
 from robots_guard.audit.record import Record, SignalsRecord
 from robots_guard.audit.schema import COLUMNS, NOT_READABLE, records_or_damage
-from robots_guard.audit.segments import PARQUET
 
 NEAREST = 3  # decisions of the same origin that are named if there is none of the URL
 _DECIDED = "kind IN ('decision', 'signals')"
@@ -153,7 +152,7 @@ class _OriginSearch(Search):
         super()._open(copies=copies)
         self._define(f"CREATE VIEW all_records AS {union(self._segments)}")
         self._has_lines = False
-        files = [segment.path for segment in self._segments if segment.form != PARQUET]
+        files = [segment.path for segment in self._segments if segment.has_lines]
         resource = self.wanted.resource
         if not files or resource is None:
             return

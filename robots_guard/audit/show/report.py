@@ -81,6 +81,7 @@ def page(
     *,
     refusal: ShownRefusal | None = None,
     verification: LogVerification | None = None,
+    unproved: str = "",
     trouble: str = "",
     invocation: Invocation = BARE,
 ) -> str:
@@ -102,6 +103,7 @@ def page(
         charts=[chart(bars), chart(bars, NARROW)] if bars else [],
         refusal=refusal,
         verification=verification,
+        unproved=unproved,
         trouble=trouble,
         rows=ROWS,
         named=NAMED,

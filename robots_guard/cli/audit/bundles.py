@@ -27,7 +27,11 @@ from robots_guard.audit.read.search import Search, find_decision
 from robots_guard.audit.record import Record, SignalsRecord, Start
 from robots_guard.audit.signing import InvalidKey, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
-from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.audit_log_options import (
+    existing_directory,
+    readable_directory,
+    report_unreadable,
+)
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, write_encoded
 from robots_guard.core.codec import EMPTY
@@ -304,7 +308,7 @@ def _conclusion(result: Verification) -> str:
 
 def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> Judgement:
     """Return a record with its document and settings. Raises SettingsError if there is no such record."""
-    directory = existing_directory(audit_log)
+    directory = readable_directory(audit_log)
     record = find_recorded(directory, identity)
     if record is None:
         raise SettingsError(

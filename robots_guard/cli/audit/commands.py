@@ -29,7 +29,11 @@ from robots_guard.cli.audit.records import (
 )
 from robots_guard.cli.audit.reports import export, report
 from robots_guard.cli.audit.verify import verify
-from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.cli.audit_log_options import (
+    existing_directory,
+    readable_directory,
+    report_unreadable,
+)
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.terminal import progress
@@ -110,7 +114,7 @@ def query(
         raise click.UsageError(
             f"--sql cannot be combined with {', '.join(given)}: use its WHERE clause instead"
         )
-    directory = existing_directory(audit_log)
+    directory = readable_directory(audit_log)
     is_empty = note_if_empty(directory)
     wanted = None if sql is not None else filter_of(values, directory)
     with (

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
+from robots_guard.audit.partitions import files_of
 from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, kind_of
 from robots_guard.audit.read.resource import UrlPlace, place_of
 from robots_guard.audit.record import (
@@ -21,7 +22,6 @@ from robots_guard.audit.record import (
     SignalsRecord,
     Start,
 )
-from robots_guard.audit.segments import segments
 from robots_guard.audit.show.spreadsheet import csv_line
 from robots_guard.cli.audit_log_options import key_in, period_options
 from robots_guard.cli.table import TableColumn
@@ -177,7 +177,7 @@ def counts_passes(directory: Path) -> bool:
 
 def note_if_empty(directory: Path, more: str = "") -> bool:
     """Say on standard error that nothing has been recorded yet; return whether that is so."""
-    is_empty = not segments(directory)
+    is_empty = not files_of(directory)
     if is_empty:
         click.echo(f"robots-guard: nothing has been recorded yet in {directory}{more}", err=True)
     return is_empty
