@@ -16,7 +16,8 @@ RULES = {
         "wcag22aa",
         "best-practice",
         "experimental",
-    ]
+    ],
+    "resultTypes": ["violations"],  # else axe-core also describes each node that violates no rule
 }
 
 
