@@ -38,10 +38,10 @@ def test_deferred_requests_delay_no_others_and_are_dropped_in_the_end(net):
     )
 
     assert sorted(site.targets) == sorted(f"/{n}" for n in range(30))
-    assert max(done[page]["at"] for page in good) < 1.5
+    assert max(done[page]["at"] for page in good) < min(done[page]["at"] for page in bad)
     assert {done.verdict(page) for page in bad} == {("drop", "disallowed")}
     assert min(done[page]["at"] for page in bad) >= 1.5
-    assert max(done[page]["at"] for page in bad) < 3
+    assert max(done[page]["at"] for page in bad) < 15
     assert {tuple(each) for each in outcomes(done.records).values()} == {(("drop", "disallowed"),)}
     assert len(outcomes(done.records)) == 30
     assert done.stats["scheduler/dequeued"] == 30 + 30 + 30 + 1, (
