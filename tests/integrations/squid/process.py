@@ -25,11 +25,11 @@ from typing import Any
 import msgspec
 import trustme
 from integrations.mitmproxy.process import LOOPBACK, PATIENCE, Integration, environment
+from robots_guard.serve.icap.configuration import SquidPaths, squid_configuration
 from support.preloaded import Preloaded, Program
 from support.programs import program
 from support.waiting import eventually
 
-from robots_guard.serve.icap.configuration import SquidPaths, squid_configuration
 from robots_guard.settings import ProxySettings
 
 SERVICE = Path(__file__).with_name("service.py")
