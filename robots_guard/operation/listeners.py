@@ -69,8 +69,9 @@ def address_of(text: str, option: str, *, allow_remote: bool = False) -> Address
     if text.startswith(_UNIX):
         if text == _UNIX:
             raise SettingsError(f"{option} {text!r} names no path: write unix:/run/NAME.sock")
-        # Path.expanduser fails without a home directory.
-        return Address(path=os.path.expanduser(text.removeprefix(_UNIX)))  # noqa: PTH111
+        # Path.expanduser fails without a home directory. Other programs are told of the path, too.
+        path = os.path.expanduser(text.removeprefix(_UNIX))  # noqa: PTH111
+        return Address(path=str(Path(path).absolute()))
     found = _TCP.fullmatch(text)
     if found is None or int(found["port"]) > _LARGEST_PORT:
         raise SettingsError(

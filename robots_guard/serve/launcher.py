@@ -34,6 +34,7 @@ log = logging.getLogger("robots_guard")
 Listeners = Mapping[str, Sequence[socket.socket]]
 
 _LOG_EVERY = 5.0  # seconds between two looks for counts to be logged
+_CLOSE_TIMEOUT = 2.0  # seconds for the last answers to be written
 _POLL = 0.05  # seconds between two looks for requests that are under way
 
 
@@ -97,8 +98,7 @@ class Worker:
             await self._stopped.wait()
             service.drain()
             await self._until_answered(service)
-            for server in servers:
-                server.close()
+            await self._end(servers)
         finally:
             await service.close()
 
@@ -110,6 +110,15 @@ class Worker:
             running = Running(self._plan, service, listener, self._number)
             servers.append(await STARTS[name](running))
         return servers
+
+    async def _end(self, servers: Sequence[Server]) -> None:
+        """Close the servers, and wait until the answers are written."""
+        for server in servers:
+            server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                for server in servers:
+                    await server.wait_closed()
 
     def _serve_metrics(self, service: DecisionService) -> None:
         if self._plan.metrics is None:

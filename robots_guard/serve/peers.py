@@ -181,6 +181,9 @@ class _PeerServer:
         if self._server is not None:
             self._server.close()
 
+    async def wait_closed(self) -> None:
+        """Return at once: the other workers end, too."""
+
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with (
             contextlib.suppress(OSError, EOFError, msgspec.MsgspecError),

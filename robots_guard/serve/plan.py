@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import platformdirs
 
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import BARE, Invocation
@@ -13,6 +16,7 @@ from robots_guard.operation.authorities import validate_pem
 from robots_guard.operation.listeners import Address, address_of
 from robots_guard.settings import ProxySettings
 
+_DEBIAN_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 DECISIONS = ("envoy", "icap")  # the protocols by which a data plane asks for decisions
 PROTOCOLS = (*DECISIONS, "sds")
 #: The protocols at which each worker has an address of its own, because the data plane knows which
@@ -38,6 +42,25 @@ class Plan:
     metrics: int | None = None
     drain: float = 10.0
     invocation: Invocation = BARE
+
+    @property
+    def authority_folder(self) -> Path:
+        """The folder of the CA, by default that of the proxy's, as an absolute path: Envoy and Squid
+        run in other directories. Raises SettingsError."""
+        try:
+            folder = self.confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
+        except RuntimeError:  # of platformdirs since 4.3
+            raise SettingsError(
+                "there is no home directory for the CA: name a folder with --confdir, or set HOME"
+            ) from None
+        return folder.absolute()
+
+    @property
+    def trusted(self) -> str:
+        """The file of the authorities by which Envoy or Squid verifies sites."""
+        if self.upstream_ca is not None:
+            return str(self.upstream_ca.absolute())
+        return ssl.get_default_verify_paths().cafile or _DEBIAN_AUTHORITIES
 
     def addresses_of(self, protocol: str) -> tuple[Address, ...]:
         """The addresses at which a protocol is served: one for each worker, or one for all."""

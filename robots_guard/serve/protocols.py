@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from robots_guard.serve.plan import Plan
@@ -17,6 +15,9 @@ class Server(Protocol):
 
     def close(self) -> None:
         """Accept no more connections, and end those that are idle."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the last connection has ended."""
 
 
 class Running(NamedTuple):
@@ -31,14 +32,18 @@ class Running(NamedTuple):
 Start = Callable[[Running], Awaitable[Server]]
 
 
-async def _start(module: str, running: Running) -> Server:
-    serve: Start = importlib.import_module(f"robots_guard.serve.{module}").start
-    return await serve(running)
+async def _start_envoy(running: Running) -> Server:
+    from robots_guard.serve.ext_authz import serve_ext_authz
+
+    return await serve_ext_authz(running.service, running.listener, worker=running.number)
+
+
+async def _start_sds(running: Running) -> Server:
+    from robots_guard.serve.certificates import Minter
+    from robots_guard.serve.secret_discovery import serve
+
+    return await serve(Minter(running.plan.authority_folder), running.listener)
 
 
 #: How each protocol is served.
-STARTS: Mapping[str, Start] = {
-    "envoy": partial(_start, "ext_authz"),
-    "icap": partial(_start, "icap"),
-    "sds": partial(_start, "secret_discovery"),
-}
+STARTS: Mapping[str, Start] = {"envoy": _start_envoy, "sds": _start_sds}
