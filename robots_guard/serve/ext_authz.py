@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from robots_guard.core.addresses import Address, networks
 from robots_guard.core.response import ResponseHead
@@ -45,6 +45,9 @@ from robots_guard.serve.http_listener import (
 )
 from robots_guard.serve.service import DecisionService
 from robots_guard.settings import CLOCKS
+
+if TYPE_CHECKING:
+    from robots_guard.serve.protocols import Running
 
 #: The statuses that ext_authz would misread, and those by which they travel. No server uses the
 #: latter (they are not assigned by IANA).
@@ -226,3 +229,8 @@ async def serve_ext_authz(
     """Serve Envoy's questions at an address, `unix:PATH` or `HOST:PORT`, or on a socket. Raises
     OSError."""
     return await listen_http(listen, ExtAuthz(service, worker).answer)
+
+
+async def start(running: Running) -> HttpListener:
+    """Serve Envoy's questions as one of the protocols of the decision service."""
+    return await serve_ext_authz(running.service, running.listener, worker=running.number)

@@ -14,23 +14,43 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from integrations.mitmproxy.process import LOOPBACK, environment
+from integrations.mitmproxy.process import LOOPBACK, PROGRAMS, environment
 from support.audit_log import decisions
 from support.waiting import eventually
 
-from robots_guard.serve.envoy_configuration import envoy_configuration
+from robots_guard.operation.listeners import address_of
+from robots_guard.serve.configurations import render
+from robots_guard.serve.plan import Plan
 from robots_guard.settings import ProxySettings, settings_of
 
 PATIENCE = 60.0  # seconds for a start or a stop
-SERVICE = Path(__file__).parent / "service.py"
+
+
+def envoy_configuration(
+    settings: ProxySettings,
+    *,
+    listen: str,
+    service: str,
+    workers: int = 1,
+    sds: str | None = None,
+    trusted: str = "/etc/ssl/certs/ca-certificates.crt",
+) -> str:
+    """What `robots-guard serve --print-config envoy` prints for these addresses."""
+    places = {"envoy": service} if sds is None else {"envoy": service, "sds": sds}
+    plan = Plan(
+        settings=settings,
+        listen={name: address_of(place, f"--{name}") for name, place in places.items()},
+        data_plane=address_of(listen, "--data-plane"),
+        upstream_ca=Path(trusted),
+        workers=workers,
+    )
+    return render("envoy", plan)
 
 
 def envoy_binary() -> str:
@@ -48,7 +68,7 @@ class EnvoyIntegration:
     host: str
     port: int
     folder: Path
-    settings: ProxySettings
+    settings: dict[str, str]
     output: list[str] = field(default_factory=list)
     service: subprocess.Popen[bytes] | None = None
     process: subprocess.Popen[bytes] | None = None
@@ -73,12 +93,8 @@ class EnvoyIntegration:
 
     def start_service(self) -> None:
         """Start the decision service, and wait until it is ready."""
-        command = [
-            sys.executable,
-            str(SERVICE),
-            self.address,
-            msgspec.json.encode(self.settings).decode(),
-        ]
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
+        command = [str(PROGRAMS / "robots-guard"), "serve", "--envoy", self.address, *flags]
         self.service = self._start(command)
         eventually(self._accepts, PATIENCE)
 
@@ -92,7 +108,9 @@ class EnvoyIntegration:
         configuration = self.folder / "envoy.yaml"
         configuration.write_text(
             envoy_configuration(
-                self.settings, listen=f"{self.host}:{self.port}", service=self.address
+                settings_of(self.settings, kind=ProxySettings),
+                listen=f"{self.host}:{self.port}",
+                service=self.address,
             )
         )
         options = ["--concurrency", "1", "--log-level", "warn", "--use-dynamic-base-id"]
@@ -135,8 +153,8 @@ def envoy(folder: Path, **settings: str) -> Iterator[EnvoyIntegration]:
     """An Envoy and its service, from their readiness to their end."""
     folder.mkdir(parents=True, exist_ok=True)
     usual = {"agent": "mybot", "store": "memory:", "audit_log": str(folder / "audit_log")}
-    chosen = settings_of(usual | LOOPBACK | settings, kind=ProxySettings)
-    integration = EnvoyIntegration("envoy", "127.0.0.1", _free_port(), folder, chosen)
+    chosen = usual | LOOPBACK | settings
+    integration = EnvoyIntegration("envoy", "127.0.0.1", free_port(), folder, chosen)
     try:
         integration.start_service()
         integration.start_envoy()
@@ -158,7 +176,7 @@ def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
