@@ -53,9 +53,9 @@ def serve(print_config: str | None, **values: Any) -> None:
     with naming_places("serve", given):
         plan = _plan(values, given)
         if print_config is not None:
-            from robots_guard.serve.configurations import configuration_of
+            from robots_guard.serve.configurations import render
 
-            click.echo(configuration_of(print_config, plan), nl=False)
+            click.echo(render(print_config, plan), nl=False)
             return
         from robots_guard.serve import launcher
 

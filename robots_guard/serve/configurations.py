@@ -29,12 +29,8 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import platformdirs
 
 from robots_guard.core.addresses import BAD_PORTS, networks
 from robots_guard.errors import SettingsError
@@ -71,7 +67,7 @@ def render(program: str, plan: Plan) -> str:
 def values_of(plan: Plan) -> dict[str, object]:
     """Return the values that a template gets."""
     settings = plan.settings
-    confdir = _confdir(plan)
+    confdir = plan.authority_folder
     return {
         "envoy": plan.listen.get("envoy"),
         "icap": plan.listen.get("icap"),
@@ -86,7 +82,7 @@ def values_of(plan: Plan) -> dict[str, object]:
         "confdir": str(confdir),
         "ca_certificate": str(confdir / "mitmproxy-ca-cert.pem"),
         "ca_pair": str(confdir / "mitmproxy-ca.pem"),
-        "trusted": str(plan.upstream_ca or _default_authorities()),
+        "trusted": plan.trusted,
         "user_agent": settings.fetch_user_agent if settings.set_user_agent else None,
         "judges_responses": _judges_responses(settings),
         "respects_retry_after": settings.respect_retry_after,
@@ -98,23 +94,6 @@ def _judges_responses(settings: ProxySettings) -> bool:
     if settings.signals == "off" and not settings.overrides:
         return False
     return settings.enforces_signals or settings.signals == "record" or bool(settings.overrides)
-
-
-def _confdir(plan: Plan) -> Path:
-    """The folder of the CA, absolute: Envoy and Squid run in other directories."""
-    try:
-        folder = plan.confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
-    except RuntimeError:  # of platformdirs since 4.3
-        raise SettingsError(
-            "there is no home directory for the CA: name a folder with --confdir, or set HOME"
-        ) from None
-    return folder.absolute()
-
-
-def _default_authorities() -> str:
-    """The system's file of authorities; the one of Debian if there is none here."""
-    found = ssl.get_default_verify_paths().cafile
-    return found or "/etc/ssl/certs/ca-certificates.crt"
 
 
 def _yaml(value: object) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from robots_guard.serve.plan import Plan
@@ -32,18 +34,14 @@ class Running(NamedTuple):
 Start = Callable[[Running], Awaitable[Server]]
 
 
-async def _start_envoy(running: Running) -> Server:
-    from robots_guard.serve.ext_authz import serve_ext_authz
-
-    return await serve_ext_authz(running.service, running.listener, worker=running.number)
-
-
-async def _start_sds(running: Running) -> Server:
-    from robots_guard.serve.certificates import Minter
-    from robots_guard.serve.secret_discovery import serve
-
-    return await serve(Minter(running.plan.authority_folder), running.listener)
+async def _start(module: str, running: Running) -> Server:
+    start: Start = importlib.import_module(f"robots_guard.serve.{module}").start
+    return await start(running)
 
 
-#: How each protocol is served.
-STARTS: Mapping[str, Start] = {"envoy": _start_envoy, "sds": _start_sds}
+#: How each protocol is served: by the function `start` of a module.
+STARTS: Mapping[str, Start] = {
+    "envoy": partial(_start, "ext_authz"),
+    "icap": partial(_start, "icap"),
+    "sds": partial(_start, "secret_discovery"),
+}

@@ -30,6 +30,7 @@ from robots_guard.serve.discovery_messages import (
     decode_request,
     encode_response,
 )
+from robots_guard.serve.protocols import Running
 
 try:
     import grpc
@@ -210,3 +211,8 @@ async def serve(
     server = SecretListener(minter, ttl=ttl)
     await server.start(listener)
     return server
+
+
+async def start(running: Running) -> SecretListener:
+    """Serve certificates of the proxy's CA as one of the protocols of the decision service."""
+    return await serve(Minter(running.plan.authority_folder), running.listener)
