@@ -197,7 +197,7 @@ def _changed_path(option: str | None) -> Path:
 
 def _origin(text: str) -> Origin:
     try:
-        return origin_of(text)
+        return origin_of(text.removesuffix("/"))
     except (MalformedURL, NotGoverned) as error:
         raise SettingsError(f"{error}: write an origin as https://host") from None
 

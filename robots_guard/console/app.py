@@ -12,6 +12,7 @@
     /origin?name=       one origin
     /origins/refresh    POST: fetch an origin's robots.txt
     /overrides          the operator's overrides
+    /overrides/pin      the command that pins a robots.txt for an origin
     /try                the verdict on a URL
 
 Invariant: pages are rendered on the server and complete without a script. Reading uses GET only.
@@ -75,7 +76,7 @@ from robots_guard.console.pages.origins import (
     next_turn_of,
     refusals_of,
 )
-from robots_guard.console.pages.overrides import STATES, OverrideUse, rows, uses_of
+from robots_guard.console.pages.overrides import STATES, OverrideUse, PinForm, rows, uses_of
 from robots_guard.console.pages.overview import Differences
 from robots_guard.console.pages.response import (
     ResponseCase,
@@ -155,6 +156,7 @@ def app(
         Route("/origins", console.origins),
         Route("/origin", console.origin),
         Route("/overrides", console.overrides),
+        Route("/overrides/pin", console.pin),
         Route("/try", console.try_),
         Mount("/static", StaticFiles(packages=[("robots_guard.console", "static")])),
     ]
@@ -472,6 +474,21 @@ class Console:
             rows=found,
             counts=counts,
             uses=self._uses(),
+        )
+
+    def pin(self, request: Request) -> Response:
+        """Make the command that pins a robots.txt for an origin. The console itself changes nothing."""
+        form = PinForm.of(request.query_params)
+        command = None
+        if form.is_complete:
+            command = self._sources.invocation.command(*form.words(), needs=("overrides",))
+        return self._page(
+            request,
+            "pin.html",
+            "overrides",
+            form=form,
+            command_line=command,
+            file=self._sources.overrides,
         )
 
     def _uses(self) -> dict[str, OverrideUse]:

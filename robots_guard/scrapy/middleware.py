@@ -318,10 +318,10 @@ class RobotsGuardMiddleware:
             policy = await self._guard.fresh_policy(origin, self._fetcher_for(request))
         if policy is None:
             return None
-        if self._announcements.is_due(policy):
+        terms = self._guard.terms(origin)
+        if terms.pinned is None and self._announcements.is_due(policy):
             await self._announce(request, policy)
-        dialect = self._guard.terms(origin).dialect
-        response = response_from(request, policy, dialect, CLOCKS.now())
+        response = response_from(request, policy, terms.dialect, CLOCKS.now())
         if response is not None:
             self._crawler.stats.inc_value("robots_guard/fetch/shared")
         return response

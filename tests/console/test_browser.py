@@ -35,6 +35,7 @@ PAGES = {
     "origins": "/origins",
     "origin": "/origin?name=https://shop.example",
     "overrides": "/overrides",
+    "pin": "/overrides/pin?origin=https://a.test&file=/etc/a.txt&owner=jane&reason=contract&until=2030-01-31",
     "try": "/try?url=https://shop.example/private/open/x",
     "refused": "/try?url=https://shop.example/private/x",
     "missing": "/nothing",

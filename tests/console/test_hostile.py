@@ -64,6 +64,7 @@ PAGES = [
     f"/fetches/w/{2**64}",
     "/try?url=https://evil.example/&purposes=<script>",
     "/overrides",
+    "/overrides/pin?origin=https://a.test&file=<script>alert(1)</script>&owner='\"&reason=%E2%80%AE&until=x",
     "/try?url=https://evil.example/<script>alert(1)</script>&agent=%1b]0;x%07",
     "/try?url=<script>&agent=<script>",
     "/decisions?rule=<script>alert(1)</script>&agent=%E2%80%AE&override='\"><script>",

@@ -42,6 +42,7 @@ PAGES = (
     "/origins",
     "/origin?name=https://shop.example",
     "/overrides",
+    "/overrides/pin",
     "/try",
 )
 

@@ -16,12 +16,14 @@ from robots_guard.audit.record import (
     AnyRecord,
     Fetch,
     OverridesRecord,
+    PinnedRecord,
     Record,
     SignalsRecord,
     Start,
 )
 from robots_guard.core.access import MAX_BODY
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.policy import PINNED
 
 SLACK = 10.0  # seconds from the record of a fetch, which may wait for the disk, to its policy
 MOST_HOPS = 12  # of one fetch
@@ -34,19 +36,20 @@ T = TypeVar("T", Start, OverridesRecord)
 class Basis(NamedTuple):
     """The records on which a decision is based. `fetch` settled what applied, and `delivered`
     brought the document: another one, if the site answered 304. `hops` are all fetches of that
-    moment."""
+    moment. `pinned` has the document instead, if an override pinned it."""
 
     start: Start | None
     overrides: OverridesRecord | None
     hops: list[Fetch]
     fetch: Fetch | None
     delivered: Fetch | None
+    pinned: tuple[PinnedRecord, ...] = ()
 
     @property
     def records(self) -> list[AnyRecord]:
         """All of these records."""
         named = (self.start, self.overrides, self.fetch, self.delivered)
-        return [*self.hops, *(each for each in named if each is not None)]
+        return [*self.hops, *self.pinned, *(each for each in named if each is not None)]
 
 
 class BasisIndex:
@@ -57,6 +60,7 @@ class BasisIndex:
         self._starts: dict[str, list[Start]] = {}
         self._overrides: dict[str, list[OverridesRecord]] = {}
         self._fetches: dict[str, list[Fetch]] = {}
+        self._pinned: dict[tuple[str, str], list[PinnedRecord]] = {}  # by writer and SHA-256
         for entry in records:
             match entry:
                 case Record() | SignalsRecord():
@@ -65,6 +69,8 @@ class BasisIndex:
                     self._starts.setdefault(entry.writer, []).append(entry)
                 case OverridesRecord():
                     self._overrides.setdefault(entry.writer, []).append(entry)
+                case PinnedRecord():
+                    self._pinned.setdefault((entry.writer, entry.sha256), []).append(entry)
                 case Fetch():
                     self._fetches.setdefault(entry.origin, []).append(entry)
                 case _:
@@ -89,11 +95,19 @@ class BasisIndex:
             overrides = _last_before(self._overrides.get(record.writer, []), record.seq)
         if isinstance(record, SignalsRecord):
             return Basis(start, overrides, [], None, None)
+        if record.via == PINNED:
+            return Basis(start, overrides, [], None, None, self._pinned_of(record))
         fetches = [
             each for each in self._fetches.get(record.origin, []) if each.file == "robots.txt"
         ]
         hops, fetch, delivered = _fetches_of(record, fetches)
         return Basis(start, overrides, hops, fetch, delivered)
+
+    def _pinned_of(self, record: Record) -> tuple[PinnedRecord, ...]:
+        """The records of the pinned file by which was decided."""
+        same = self._pinned.get((record.writer, record.sha256 or ""), [])
+        mine = [each for each in same if each.override == record.override and each.seq < record.seq]
+        return tuple(sorted(mine, key=lambda each: each.seq))
 
 
 def _last_before(entries: list[T], seq: int) -> T | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -28,12 +28,14 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.selection import related_ids
 from robots_guard.audit.bundle.trace import FURTHEST_ANCHOR, Trace, Wanted, trace
 from robots_guard.audit.bundle.warc_response import BadWarc, extract, read_response, uuid_of
+from robots_guard.audit.pinned_texts import pinned_texts
 from robots_guard.audit.read.reader import DECISION, Filter, Unreadable
 from robots_guard.audit.read.search import Search, conditions, record_of_row
 from robots_guard.audit.record import AnyRecord, Fetch, Record, moment
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.segments import WARC, day_of, why_not_plain
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.policy import PINNED
 from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 
@@ -162,7 +164,7 @@ def _with_bases(search: Search, selected: list[AnyRecord]) -> tuple[BasisIndex, 
 
 def _fetches(search: Search, records: Iterable[AnyRecord]) -> list[AnyRecord]:
     """The fetches of the origins of decisions, up to the last decision."""
-    judged = [entry for entry in records if isinstance(entry, Record)]
+    judged = [each for each in records if isinstance(each, Record) and not _is_by_pin(each)]
     origins = sorted({entry.origin for entry in judged if entry.fetched_at or entry.failure})
     if not origins:
         return []
@@ -175,14 +177,24 @@ def _fetches(search: Search, records: Iterable[AnyRecord]) -> list[AnyRecord]:
 
 
 def _circumstances(search: Search, records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """The start records of writers, and the overrides that they read."""
+    """The start records of writers, and the overrides and pinned files that they read."""
+    records = list(records)
     writers = sorted({entry.writer for entry in records})
     if not writers:
         return []
     marks = ", ".join("?" for _ in writers)
-    return list(
-        _records(search, f"kind IN ('start', 'overrides') AND writer IN ({marks})", writers)
-    )
+    condition = f"kind IN ('start', 'overrides') AND writer IN ({marks})"
+    found = list(_records(search, condition, writers))
+    digests = sorted({entry.sha256 for entry in records if _is_by_pin(entry) and entry.sha256})
+    if digests:
+        condition = f"kind = 'pinned' AND writer IN ({marks})"
+        condition += f" AND sha256 IN ({', '.join('?' for _ in digests)})"
+        found += _records(search, condition, [*writers, *digests])
+    return found
+
+
+def _is_by_pin(entry: AnyRecord) -> TypeGuard[Record]:
+    return isinstance(entry, Record) and entry.via == PINNED
 
 
 # -- the lines -------------------------------------------------------------------------------------
@@ -299,8 +311,9 @@ def _responses(directory: Path, lines: list[DisclosedLine]) -> dict[str, bytes]:
 def _documents(
     lines: list[DisclosedLine], documents: Documents, warc: dict[str, bytes]
 ) -> dict[str, bytes]:
-    """The documents that the records name, from the store or from the WARC records."""
-    received = {}
+    """The documents that the records name, from the store, from the WARC records or from the records
+    of pinned files."""
+    received = pinned_texts(line.entry for line in lines)
     for data in warc.values():
         try:
             body = read_response(data).body

@@ -19,6 +19,7 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.warc_response import uuid_of
 from robots_guard.audit.record import AnyRecord, Fetch, OverridesRecord, Record, Start
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.policy import PINNED
 
 DOES_NOT_SAY = [
     "what lines contain that are given as digests only: they are accounted for, not disclosed. A reader who"
@@ -121,6 +122,8 @@ def _missing_of(record: Judged, basis: Basis, parts: Parts) -> Iterator[str]:
         return
     if _lacks_document(record, parts):
         yield f"the document {record.sha256}"
+    if record.via == PINNED:
+        return
     if basis.fetch is None:
         yield f"the fetch of {record.origin}/robots.txt at {record.fetched_at}"
     if basis.fetch is not None and basis.fetch.status == NOT_MODIFIED and basis.delivered is None:

@@ -17,6 +17,7 @@ from robots_guard.audit.bundle.trust import key_name
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats
 from robots_guard.audit.show.markup import environment
 from robots_guard.audit.show.sentence import date_and_time, sentence_of
+from robots_guard.core.policy import PINNED
 from robots_guard.rep.lines import excerpt
 
 if TYPE_CHECKING:
@@ -155,7 +156,10 @@ def _document_facts(record: Record) -> list[tuple[str, str]]:
         facts.append(("robots.txt", f"SHA-256 {record.sha256}"))
     if record.fetched_at is not None:
         how = f"by {record.via}, status {record.status}"
-        facts.append(("Fetched", f"{record.fetched_at} {how}"))
+        if record.via == PINNED:
+            facts.append(("Pinned", f"by the override, read at {record.fetched_at}"))
+        else:
+            facts.append(("Fetched", f"{record.fetched_at} {how}"))
     if record.failure is not None:
         failure = record.failure
         facts.append(("Not available", f"{failure} since {record.trouble_since}"))

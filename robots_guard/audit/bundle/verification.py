@@ -53,6 +53,7 @@ from robots_guard.audit.bundle.trust import (
     key_name,
 )
 from robots_guard.audit.bundle.warc_response import BadWarc, read_response, uuid_of
+from robots_guard.audit.pinned_texts import pinned_texts
 from robots_guard.audit.read.replay import Judgement, Replayed, is_replayable, replay
 from robots_guard.audit.record import (
     Fetch,
@@ -63,8 +64,10 @@ from robots_guard.audit.record import (
 )
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.overrides import parse
+from robots_guard.core.policy import PINNED
 from robots_guard.core.verdict import Terms
-from robots_guard.errors import MissingExtra, SettingsError
+from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
+from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.text import counted
@@ -491,8 +494,46 @@ def _check_basis(record: Judged, basis: Basis, parts: Parts, findings: _Findings
         )
     if record.override is not None:
         _check_override(record, basis.overrides, findings)
-    if isinstance(record, Record) and record.fetched_at is not None:
+    if isinstance(record, Record) and record.via == PINNED:
+        _check_pinned(record, basis, findings)
+    elif isinstance(record, Record) and record.fetched_at is not None:
         _check_fetch(record, basis, parts, findings)
+
+
+def _check_pinned(record: Record, basis: Basis, findings: _Findings) -> None:
+    """Check that a document is the one that the override had pinned for the origin."""
+    problem = _pin_problem(record, basis)
+    if problem:
+        findings.add(ClaimState.CONTRADICTED, f"{record.id}: {problem}")
+    elif record.sha256 in pinned_texts(basis.pinned):
+        findings.add(
+            ClaimState.PROVEN,
+            f"override {record.override} had pinned the robots.txt {record.sha256} for"
+            f" {record.origin}: what it contained is recorded ({name_of(basis.pinned[0])})",
+        )
+    else:
+        findings.add(
+            ClaimState.NOT_PROVEN,
+            f"{record.id}: what the robots.txt contained that override {record.override} had pinned",
+        )
+
+
+def _pin_problem(record: Record, basis: Basis) -> str | None:
+    """Why the override of a decision cannot have pinned a document; None if it can."""
+    if record.override is None:
+        return "no override pinned the robots.txt by which was decided"
+    text = overrides_text(basis.overrides) if basis.overrides else None
+    if text is None:
+        return None
+    try:
+        found = parse(text, _TERMS)
+        applied = found.terms(origin_of(record.origin), _TERMS, seconds_of(record.at)).override
+    except (SettingsError, MalformedURL, NotGoverned, RecursionError):
+        return None  # reported elsewhere
+    pins = [each.exemption.id for each in found.entries if each.robots_file is not None]
+    if applied is None or applied.id != record.override or record.override not in pins:
+        return f"override {record.override!r} pinned no robots.txt for {record.origin}"
+    return None
 
 
 def _check_override(record: Judged, loaded: OverridesRecord | None, findings: _Findings) -> None:

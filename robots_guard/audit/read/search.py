@@ -23,6 +23,7 @@ import msgspec
 
 from robots_guard.audit import tables
 from robots_guard.audit.partitions import files_of, table_of
+from robots_guard.audit.pinned_texts import pinned_texts
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
 from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
 from robots_guard.audit.read.resource import host_pattern, prefix_of
@@ -595,3 +596,13 @@ def record_of_row(values: dict[str, Any]) -> AnyRecord | None:
     except msgspec.DecodeError:  # of a forged record
         return None
     return entry
+
+
+def pinned_document(search: Search, sha256: str) -> bytes | None:
+    """Return the content of a robots.txt that an override pinned, as the log has it; None if it does
+    not have all of it."""
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    sql = f"SELECT {names} FROM records WHERE kind = 'pinned' AND sha256 = ?"
+    rows = search.rows(sql, [sha256])
+    entries = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
+    return pinned_texts(each for each in entries if each is not None).get(sha256)

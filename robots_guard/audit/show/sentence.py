@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
+from robots_guard.core.policy import PINNED
 from robots_guard.core.reasons import Reason, meaning_of
+from robots_guard.core.verdict import REPORT_ONLY
 
 _Judged = Record | SignalsRecord
 _READS = ("", "GET", "HEAD")
@@ -86,23 +88,26 @@ def _rule(record: Record) -> str:
     if record.rule is None:
         return _meaning(record)
     line = _about(record.line, "line {}") or "a line"
-    text = f"{line} of its robots.txt{_fetched(record)} says {record.rule}"
+    text = f"{line} of {_file(record)} says {record.rule}"
     if record.form not in (None, "spec"):
         text += f", which matches an equivalent spelling of the URL ({record.form})"
     return text
 
 
-def _fetched(record: Record) -> str:
+def _file(record: Record) -> str:
+    """The robots.txt by which was decided."""
+    if record.via == PINNED:
+        return "the robots.txt that the operator had pinned for it"
     if not record.fetched_at:
-        return ""
+        return "its robots.txt"
     stale = ", the last good copy" * record.stale
-    return f"{stale}, fetched at {time_of(record.fetched_at)},"
+    return f"its robots.txt{stale}, fetched at {time_of(record.fetched_at)},"
 
 
 def _allowed(record: Record) -> str:
     if record.rule is not None:
         return _rule(record)
-    return f"no rule of its robots.txt{_fetched(record)} forbids it"
+    return f"no rule of {_file(record)} forbids it"
 
 
 def _unrestricted(record: Record) -> str:
@@ -200,6 +205,8 @@ def _override(record: _Judged) -> str:
 
 
 def _unforced(record: _Judged) -> str:
+    if record.would is not None and record.relaxed == REPORT_ONLY:
+        return f"this was only reported (report_only), otherwise the action would be {record.would}"
     if record.would is not None and record.override is not None:
         return f"without it the action would have been {record.would}" + _would_rule(record)
     if record.would is not None:

@@ -30,7 +30,7 @@ from robots_guard.cli.audit_log_options import (
 )
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
-from robots_guard.core.policy import Policy
+from robots_guard.core.policy import PINNED, Policy
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.invocation import EVIDENCE
@@ -179,7 +179,9 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
         fetched, sha256 = moment(document.fetched_at), document.sha256
         copy = f"The stored robots.txt, fetched at {time_of(fetched)},"
     was = (record.would or record.action, record.rule)
-    if (action.value, rule) == was:
+    if record.via == PINNED:
+        said = f"{copy} says {action} ({grounds}), but a pinned one decided."
+    elif (action.value, rule) == was:
         said = f"{copy} says the same ({grounds})."
     elif action is Action.PASS and was[0] != Action.PASS:
         said = f"{copy} allows it now ({grounds})."

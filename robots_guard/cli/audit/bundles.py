@@ -23,7 +23,7 @@ from robots_guard.audit.bundle.verification import (
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
-from robots_guard.audit.read.search import Search, find_decision
+from robots_guard.audit.read.search import Search, find_decision, pinned_document
 from robots_guard.audit.record import Record, SignalsRecord, Start
 from robots_guard.audit.signing import InvalidKey, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
@@ -35,6 +35,7 @@ from robots_guard.cli.audit_log_options import (
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, write_encoded
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.policy import PINNED
 from robots_guard.core.verdict import RuleRef, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.invocation import EVIDENCE
@@ -316,7 +317,9 @@ def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> 
             " check the id, or name the audit log's directory with --audit-log"
         )
     document, settings = None, {}
-    if isinstance(record, Record):
+    if isinstance(record, Record) and record.via == PINNED:
+        document = _pinned_document(directory, record.sha256 or "")
+    elif isinstance(record, Record):
         document = stored_document(store, record.sha256)
     start = _start_of(directory, record)
     if start is not None:
@@ -338,6 +341,12 @@ def _start_of(directory: Path, record: Record | SignalsRecord) -> Start | None:
     if isinstance(found, Start):
         return found
     return None
+
+
+def _pinned_document(directory: Path, sha256: str) -> bytes | None:
+    """Return a robots.txt that an override pinned: the audit log has it."""
+    with progress("searching") as on_progress, Search(directory, None, on_progress) as search:
+        return pinned_document(search, sha256)
 
 
 def stored_document(store: str | None, sha256: str | None) -> bytes | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from robots_guard.audit.read.replay import TURN_NOT_COMPARED, Judgement, Replayed, replay
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.search import Search, pinned_document
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.pages.fetch import fetch_of_document, fetch_of_failure
 from robots_guard.console.pages.records import find_records
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.policy import PINNED
 from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.errors import SettingsError
 from robots_guard.stores import document_in
@@ -31,6 +32,7 @@ class Case(NamedTuple):
     repeats: int  # similar decisions that were only counted
     fetched: Fetch | None  # of the document
     failed: Fetch | None  # that gave no document
+    pinned: bytes | None = None  # the document that an override pinned, as the audit log has it
 
     @property
     def has_lost_beginning(self) -> bool:
@@ -112,6 +114,7 @@ def case_of(search: Search, identity: str) -> Case | None:
         ),
         fetched=fetch_of_document(search, record),
         failed=fetch_of_failure(search, record),
+        pinned=pinned_document(search, record.sha256 or "") if record.via == PINNED else None,
     )
 
 
@@ -129,7 +132,7 @@ def _story(record: Record, related: list[AnyRecord]) -> list[Record]:
 def details_of(case: Case, sources: Sources) -> CaseDetails:
     """Look up the document of a case, and replay its decision."""
     record = case.record
-    body, no_document = find_document(sources, record)
+    body, no_document = find_document(sources, case)
     try:
         settings = case.start.settings if case.start else {}
         judgement = Judgement(record=record, settings=settings, document=body)
@@ -140,9 +143,12 @@ def details_of(case: Case, sources: Sources) -> CaseDetails:
     return CaseDetails(case, lines, no_document, replayed, no_replay)
 
 
-def find_document(sources: Sources, record: Record) -> tuple[bytes | None, str]:
+def find_document(sources: Sources, case: Case) -> tuple[bytes | None, str]:
     """Return the document that a record is based on, or None and why there is none."""
+    record = case.record
     sha256 = record.sha256
+    if case.pinned is not None:
+        return case.pinned, ""
     if sha256 is None and record.reason == Reason.UNREACHABLE:
         return None, "There was no robots.txt to judge by: it could not be fetched."
     if sha256 is None:

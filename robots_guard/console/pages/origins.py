@@ -193,7 +193,8 @@ def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | N
     """Return an agent's next turn at an origin; None without a shared store. Raises StoreError."""
     if sources.store is None:
         return None
-    rules = compiled(it.rules, it.terms, agent) if it.rules else None
+    document = it.terms.pinned or it.rules
+    rules = compiled(document, it.terms, agent) if document else None
     pace = rules.pace if rules else None
     opening = reopening(pace, it.now) if it.terms.visit_time == "keep" else None
     delay = required_delay(pace, it.terms.min_delay, it.terms.max_delay, it.now)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from robots_guard.audit.read.search import DECISIONS, Search
 from robots_guard.core.overrides import Override, Overrides, State
+from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
+from robots_guard.origin import origin_of
 
+LONGEST_FIELD = 1000  # characters
 INVALID = "invalid"
 STATES = (*State, INVALID)
 _USES = f"""
@@ -39,6 +43,38 @@ class OverrideUse(NamedTuple):
     passed: int
     others: int
     last: str
+
+
+class PinForm(NamedTuple):
+    """What was written in the form for pinning a robots.txt."""
+
+    origin: str = ""
+    file: str = ""
+    owner: str = ""
+    reason: str = ""
+    until: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> PinForm:
+        """Read the fields. Raises SettingsError for an origin that is none."""
+        form = cls(*(given.get(name, "").strip()[:LONGEST_FIELD] for name in cls._fields))
+        if not form.origin:
+            return form
+        try:
+            return form._replace(origin=str(origin_of(form.origin.removesuffix("/"))))
+        except (MalformedURL, NotGoverned) as error:
+            raise SettingsError(f"{error}: write an origin as https://host") from None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every field has a value."""
+        return all(self)
+
+    def words(self) -> list[str]:
+        """The words of the command. A file whose name begins with a dash is no option."""
+        options = [f"--{name}={getattr(self, name)}" for name in ("owner", "reason", "until")]
+        file = f"./{self.file}" if self.file.startswith("-") else self.file
+        return ["overrides", "pin", self.origin, file, *options]
 
 
 def uses_of(search: Search) -> dict[str, OverrideUse]:

@@ -59,11 +59,12 @@ def try_url(
         it = it.in_dialect(dialect(dialect_name))
     it = it._replace(terms=msgspec.structs.replace(it.terms, purposes=purposes))
     question = Question(origin=origin, target=target, agent=agent)
-    if it.view is None:
+    policy = check.applied_policy(origin, it.view.policy if it.view else None, it.terms)
+    if policy is None:
         return TryResult(url, agent, needs_no_policy(question, it.terms), it)
-    verdict = check.judge_offline(question, it.terms, it.view.policy, it.now)
-    why = explain(question, verdict, it.view.policy, it.terms, it.now)
+    own = it.view.policy if it.view else policy
+    verdict = check.judge_offline(question, it.terms, own, it.now)
+    why = explain(question, verdict, policy, it.terms, it.now)
     line = verdict.rule.line if verdict.rule else None
-    return TryResult(
-        url, agent, verdict, it, why, listing(it.rules.body, line) if it.rules else None
-    )
+    shown = listing(why.document.body, line) if why.document else None
+    return TryResult(url, agent, verdict, it, why, shown)
