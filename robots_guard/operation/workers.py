@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -80,6 +81,8 @@ def _run_worker(number: int, work: Callable[[int, Say], None], writing: int) -> 
         status = 0
     except SettingsError as error:
         say({"error": str(error)})
+    except Exception:  # noqa: BLE001  `os._exit` below would lose the traceback
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -160,6 +160,8 @@ def _end_log_windows(loop: asyncio.AbstractEventLoop, service: DecisionService) 
 def _log_to_standard_error() -> None:
     printer = logging.StreamHandler()
     printer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    # gRPC would report each stream that the shutdown ends, with a traceback.
+    printer.addFilter(lambda record: not record.name.startswith("grpc"))
     logging.getLogger().addHandler(printer)
     logging.getLogger(DECISIONS).setLevel(logging.INFO)
 
