@@ -13,11 +13,12 @@ from support.programs import program
 
 SCRIPT = r"""
 const fs = require('fs'), http2 = require('http2');
-const [key, cert, address, streams] = process.argv.slice(2);
+const [key, cert, address, streams, speaks] = process.argv.slice(2);
+const allowHTTP1 = speaks == 'both';
 const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
-const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert), settings, allowHTTP1: true });
-// A guard that fetches robots.txt itself does so over HTTP/1.
-server.on('request', (request, response) => {
+const tls = { key: fs.readFileSync(key), cert: fs.readFileSync(cert) };
+const server = http2.createSecureServer({ ...tls, settings, allowHTTP1 });
+if (allowHTTP1) server.on('request', (request, response) => {
   if (request.httpVersionMajor == 1) response.end('User-agent: *\nDisallow: /private/\n');
 });
 server.on('stream', (stream, fields) => {
@@ -75,10 +76,12 @@ def h2_site(
     *,
     streams: int | None = None,
     names: tuple[str, ...] = (),
+    also_http1: bool = False,
 ) -> Iterator[H2Site]:
     """A site at that address, certified for it and for `names` by an authority.
 
-    `streams` is how many it takes at a time on a connection.
+    `streams` is how many it takes at a time on a connection. With `also_http1`, it answers a guard
+    that fetches robots.txt over HTTP/1, too.
     """
     certificate = authority.issue_cert(address, *names)  # type: ignore[attr-defined]
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
@@ -91,7 +94,7 @@ def h2_site(
         str(folder / "cert.pem"),
         address,
     ]
-    command += [str(streams)] if streams is not None else []
+    command += ["" if streams is None else str(streams), "both" if also_http1 else "http2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

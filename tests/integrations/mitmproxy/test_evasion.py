@@ -10,24 +10,10 @@ import contextlib
 import socket
 
 import pytest
+from integrations.evasion import ABSOLUTE, FIELDS, NAMES, ROWS, SPELLINGS, target_bytes
 from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.names import Names
 from integrations.mitmproxy.wire import closed, connected, exchange, http2, read_answer, tunnel
-from rep.rows import rows
-
-ROWS = rows("evasion.jsonl")
-SPELLINGS = [row for row in ROWS if row["form"] == "origin-form" and "expected_by_profile" in row]
-ABSOLUTE = [row for row in ROWS if row["form"] == "absolute-form"]
-NAMES = {row["id"]: row for row in ROWS if "expected_by_profile" not in row}
-
-
-def target_bytes(row):
-    """The target as it goes on the wire."""
-    latin = row["encoding"] == "latin-1 bytes" or all(
-        ord(each) < 256 for each in row["url_or_request_target"]
-    )
-    return row["url_or_request_target"].encode("latin-1" if latin else "utf-8")
-
 
 # -- spellings of a target ------------------------------------------------------------------------------------
 
@@ -221,13 +207,6 @@ def test_ev190_a_line_break_first_inside_tls(first, nothing_private):
         connection.sendall(first + b"GET /private/x HTTP/1.1\r\nHost: example.test\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
         closed(connection)
-
-
-FIELDS = {
-    "ev191": "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n",
-    "ev194": "X-HTTP-Method-Override: GET\r\nContent-Length: 0\r\n",
-    "ev195": "Range: bytes=0-3\r\n",
-}
 
 
 @pytest.mark.parametrize(("row", "fields"), FIELDS.items())
