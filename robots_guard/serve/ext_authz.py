@@ -25,7 +25,8 @@ Invariant: deny first. A 200 to a check is sent for an `Admitted` only.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from robots_guard.core.addresses import Address, networks
@@ -43,7 +44,7 @@ from robots_guard.serve.http_listener import (
     HttpRequest,
     listen_http,
 )
-from robots_guard.serve.service import DecisionService
+from robots_guard.serve.service import Admitted, DecisionService
 from robots_guard.settings import CLOCKS
 
 if TYPE_CHECKING:
@@ -55,23 +56,28 @@ CARRIERS: Final = {200: 460, 204: 464, 500: 470, 502: 472, 503: 473, 504: 474}
 
 CHECKS: Final = {"/check/http": "http", "/check/https": "https"}
 RESPOND: Final = "/respond"
-_ID = "robots-guard-id"
-_WORKER = "robots-guard-worker"
-_ADDRESS = "robots-guard-address"
-_RESPOND = "robots-guard-respond"
+_ID = b"robots-guard-id"
 _CLIENT = b"robots-guard-client"
 _SCHEME = b"robots-guard-scheme"
 _CONNECT = b"robots-guard-connect"
 _SNI = b"robots-guard-sni"
 _UNSET = "-"  # what Envoy writes for a value that there is not
 _STATUS = b"robots-guard-status"
-_METHOD = "robots-guard-method"
+_METHOD = b"robots-guard-method"
 
 _REPORTED = frozenset(name.encode() for name in (*FIELDS, "retry-after", "content-type"))
 _FORBIDDEN = 403
 _CLIENT_ERRORS = range(400, 500)
 _PREFIXES = tuple((prefix.encode(), scheme) for prefix, scheme in CHECKS.items())
 
+#: A permission: the id, the number of the process, the address to connect to, and the method.
+_PERMISSION = (
+    b"HTTP/1.1 200 OK\r\nrobots-guard-id: %b\r\nrobots-guard-worker: %b\r\n"
+    b"robots-guard-address: %b\r\nrobots-guard-method: %b\r\ncontent-length: 0\r\n\r\n"
+)
+_REPORTED_PERMISSION = _PERMISSION.replace(
+    b"content-length", b"robots-guard-respond: required\r\ncontent-length"
+)
 _UNKNOWN = HttpReply(404)
 _PASSES = HttpReply(204)
 
@@ -85,10 +91,10 @@ class ExtAuthz:
 
     def __init__(self, service: DecisionService, worker: int = 0) -> None:
         self._service = service
-        self._worker = str(worker)
+        self._worker = str(worker).encode()
         self._addresses = AddressBook(networks(service.settings.allow_private), CLOCKS.monotonic)
 
-    async def answer(self, request: HttpRequest) -> HttpReply:
+    async def answer(self, request: HttpRequest) -> HttpReply | bytes:
         """Answer a request of Envoy."""
         if request.target == RESPOND.encode() and request.method == b"POST":
             return await self._respond(request.fields)
@@ -99,24 +105,28 @@ class ExtAuthz:
 
     # -- a request ----------------------------------------------------------------------------------------
 
-    async def _check(self, request: HttpRequest, target: bytes, scheme: str) -> HttpReply:
+    async def _check(self, request: HttpRequest, target: bytes, scheme: str) -> HttpReply | bytes:
         wire = wire_of(request, target, scheme)
-        accept = _joined(request.fields, b"accept")
+        fields = dict(request.fields)
         address = await self._address_of(wire)
-        is_in_tunnel = _one(request.fields, _CONNECT) is not None
-        admitted = await self._service.admit(wire, accept=accept, in_tunnel=is_in_tunnel)
+        admitted = await self._service.admit(
+            wire,
+            accept=_text(fields.get(b"accept", b"")),
+            in_tunnel=_one(fields, _CONNECT) is not None,
+        )
         if isinstance(admitted, ProxyReply):
             return carried(admitted)
         if address is None:
             self._service.release(admitted.id)
             return carried(not_ready(_NO_ADDRESS, method=wire.method))
-        fields = [(_ID, admitted.id), (_WORKER, self._worker), (_ADDRESS, address)]
-        fields.append((_METHOD, wire.method))
-        if admitted.needs_response:
-            fields.append((_RESPOND, "required"))
-        return HttpReply(200, tuple(fields))
+        return self._permission(admitted, address, request.method)
 
-    async def _address_of(self, wire: Wire) -> str | None:
+    def _permission(self, admitted: Admitted, address: bytes, method: bytes) -> bytes:
+        """The 200. Its values are this process's own, or a method that has been judged."""
+        form = _REPORTED_PERMISSION if admitted.needs_response else _PERMISSION
+        return form % (admitted.id.encode(), self._worker, address, method)
+
+    async def _address_of(self, wire: Wire) -> bytes | None:
         """The address and port to connect to, or None."""
         if not wire.host:
             return None
@@ -136,10 +146,10 @@ class ExtAuthz:
             if name in _REPORTED
         ]
         head = ResponseHead(
-            status=status, headers=headers, method=values[_METHOD.encode()].decode("latin-1")
+            status=status, headers=headers, method=values[_METHOD].decode("latin-1")
         )
         retry_after = values.get(b"retry-after", b"").decode("latin-1")
-        decision_id = values[_ID.encode()].decode("latin-1")
+        decision_id = values[_ID].decode("latin-1")
         reply = await self._service.respond(decision_id, head, retry_after)
         if reply is None:
             return _PASSES
@@ -159,33 +169,40 @@ def wire_of(request: HttpRequest, target: bytes, scheme: str) -> Wire:
     of the listener gets no verdict on either. Inside a tunnel, the authority of the CONNECT is
     where Envoy connects; Host and the name in the ClientHello must agree with it.
     """
-    hosts = tuple(_values(request.fields, b"host"))
-    named = _joined(request.fields, _SCHEME)
-    tunnel = _one(request.fields, _CONNECT)
+    fields = dict(request.fields)
+    hosts = _texts(request.fields, b"host")
+    tunnel = _one(fields, _CONNECT)
     origin = _origin(scheme, hosts if tunnel is None else (tunnel,))
     return Wire(
         method=request.method.decode("latin-1"),
-        scheme=scheme if named in ("", scheme) else f"{named} at a listener for {scheme}",
+        scheme=_scheme_of(fields, scheme),
         host=origin.host if origin else "",
         port=origin.port if origin else 0,
         target=target.decode("latin-1"),
         version="HTTP/1.1",
         hosts=hosts,
         authority="",
-        sni=_one(request.fields, _SNI),
+        sni=_one(fields, _SNI),
         addressed=False,
-        user_agents=tuple(
-            value.decode("utf-8", "surrogateescape")
-            for name, value in request.fields
-            if name == b"user-agent"
-        ),
+        user_agents=_user_agents(request.fields),
         coding="",
         clean=True,
-        client=_joined(request.fields, _CLIENT),
+        client=_text(fields.get(_CLIENT, b"")),
     )
 
 
+def _scheme_of(fields: Mapping[bytes, bytes], scheme: str) -> str:
+    """The scheme of a listener, or what is none if the client names another one."""
+    named = _text(fields.get(_SCHEME, b""))
+    if named in ("", scheme):
+        return scheme
+    return f"{named} at a listener for {scheme}"
+
+
+@lru_cache(maxsize=8192)
 def _origin(scheme: str, hosts: tuple[str, ...]) -> Origin | None:
+    """The origin that is named; None if it cannot be read. Cached, because a crawler visits the
+    same few sites."""
     if len(hosts) != 1:
         return None
     try:
@@ -194,25 +211,34 @@ def _origin(scheme: str, hosts: tuple[str, ...]) -> Origin | None:
         return None
 
 
-def _one(fields: Fields, wanted: bytes) -> str | None:
+def _one(fields: Mapping[bytes, bytes], wanted: bytes) -> str | None:
     """The value of a field that only Envoy sets, or None."""
-    value = _joined(fields, wanted)
+    value = _text(fields.get(wanted, b""))
     if value in ("", _UNSET):
         return None
     return value
 
 
-def _values(fields: Fields, wanted: bytes) -> Iterable[str]:
-    """The values of a field. Bytes that are not ASCII are escaped, so that they fail as a name."""
-    return (value.decode("ascii", "backslashreplace") for name, value in fields if name == wanted)
+def _texts(fields: Fields, wanted: bytes) -> tuple[str, ...]:
+    return tuple([_text(value) for name, value in fields if name == wanted])
 
 
-def _joined(fields: Fields, wanted: bytes) -> str:
-    return ", ".join(_values(fields, wanted))
+def _user_agents(fields: Fields) -> tuple[str, ...]:
+    named = [value for name, value in fields if name == b"user-agent"]
+    return tuple([value.decode("utf-8", "surrogateescape") for value in named])
 
 
-def _socket_address(address: Address, port: int) -> str:
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+def _text(value: bytes) -> str:
+    """Decode the bytes of a name. Bytes that are not ASCII are escaped, so that they fail as one."""
+    return value.decode("ascii", "backslashreplace")
+
+
+@lru_cache(maxsize=8192)
+def _socket_address(address: Address, port: int) -> bytes:
+    """An address in the notation of Envoy's dynamic metadata."""
+    if address.version == 6:
+        return f"[{address}]:{port}".encode()
+    return f"{address}:{port}".encode()
 
 
 def carried(reply: ProxyReply) -> HttpReply:

@@ -76,7 +76,8 @@ _STATUS_LINES = {int(each): f"HTTP/1.1 {each:d} {each.phrase}\r\n".encode() for 
 _BAD_REQUEST = HttpReply(HTTPStatus.BAD_REQUEST)
 _FAILED = HttpReply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-Handler = Callable[[HttpRequest], Awaitable[HttpReply]]
+#: Returns the response to a request, or the bytes of one, which leave as they are.
+Handler = Callable[[HttpRequest], Awaitable[HttpReply | bytes]]
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -204,7 +205,7 @@ class HttpProtocol(asyncio.Protocol):
         try:
             reply = await self._handler(request)
             closes = closes or self._is_ending
-            encoded = reply.encode(method=request.method, closes=closes)
+            encoded = _encoded(reply, request.method, closes)
         except Exception:  # the data plane refuses the request when it gets a 500
             log.exception("robots_guard failed; the request is refused")
             closes = True
@@ -213,6 +214,12 @@ class HttpProtocol(asyncio.Protocol):
         self._transport.write(encoded)
         if closes:
             self._transport.close()
+
+
+def _encoded(reply: HttpReply | bytes, method: bytes, closes: bool) -> bytes:
+    if isinstance(reply, bytes):
+        return reply
+    return reply.encode(method=method, closes=closes)
 
 
 class HttpListener:
