@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
+from typing import NamedTuple
 
 import pytest
 from serve.test_icap_protocol import OPTIONS, REQMOD, REQUEST, RESPMOD, icap
 from support.waiting import until
 
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.serve.icap.server import serve_icap
+from robots_guard.serve.icap import start
 from robots_guard.serve.service import Admitted
+from robots_guard.settings import ProxySettings
 
 REFUSAL = ProxyReply(403, (("Robots-Guard", "drop"),), b"no\n")
 
 
 class Decisions:
     """Stands in for the decision service: it notes what it is asked, and answers as it is told."""
+
+    settings = ProxySettings(agent="mybot", store="memory:", audit_log="")
 
     def __init__(self):
         self.asked = []
@@ -48,23 +53,34 @@ class Decisions:
         return self.answers.get(head.status)
 
 
+class Worker(NamedTuple):
+    service: Decisions
+    listener: socket.socket
+
+
 @pytest.fixture
 async def decisions():
     return Decisions()
 
 
 @pytest.fixture
-async def server(decisions):
-    server = await serve_icap(decisions, "127.0.0.1", 0)
-    yield server
+async def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+@pytest.fixture
+async def server(decisions, listener):
+    server = await start(Worker(decisions, listener))
+    yield listener.getsockname()
     decisions.gate.set()
     server.close()
     await server.wait_closed()
 
 
 @contextlib.asynccontextmanager
-async def connected(server):
-    reader, writer = await asyncio.open_connection(*server.addresses[0])
+async def connected(place):
+    reader, writer = await asyncio.open_connection(*place)
     try:
         yield reader, writer
     finally:
@@ -246,10 +262,11 @@ async def test_a_client_that_sends_without_end_is_stopped(server, decisions):
         writer.transport.abort()
 
 
-async def test_the_end_waits_for_the_request_that_is_under_way(decisions):
-    server = await serve_icap(decisions, "127.0.0.1", 0)
+async def test_the_end_waits_for_the_request_that_is_under_way(decisions, listener):
+    server = await start(Worker(decisions, listener))
+    place = listener.getsockname()
     decisions.gate.clear()
-    async with connected(server) as (reader, writer), connected(server) as (idle, _):
+    async with connected(place) as (reader, writer), connected(place) as (idle, _):
         writer.write(request("/a"))
         await until(lambda: decisions.held)
         server.close()

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
-import secrets
 
+import msgspec
+
+from robots_guard import __version__
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.serve.icap.messages import (
     UnreadableMessage,
@@ -38,6 +41,7 @@ from robots_guard.serve.icap.protocol import (
     unmodified_response,
 )
 from robots_guard.serve.service import DecisionService
+from robots_guard.settings import ProxySettings
 
 log = logging.getLogger("robots_guard")
 
@@ -60,8 +64,7 @@ class IcapHandler:
 
     def __init__(self, service: DecisionService) -> None:
         self._service = service
-        # Another process may have other settings, so that each has its own tag.
-        self.tag = f"robots-guard-{secrets.token_hex(6)}"
+        self.tag = _tag(service.settings)
 
     async def answer(self, request: IcapRequest) -> IcapResponse:
         """Return the response to a request. Raises ProtocolError."""
@@ -123,6 +126,14 @@ class IcapHandler:
         """Our own response, in place of the request or of the site's response."""
         body = None if method == "HEAD" else reply.body
         return http_response(self.tag, reply_head(reply), body)
+
+
+def _tag(settings: ProxySettings) -> str:
+    """The ISTag: workers with the same settings and version give the same answers."""
+    # A digest of a URL with a password would help to guess the password.
+    shown = msgspec.structs.replace(settings, store="memory:", fetch_proxy="")
+    data = __version__.encode() + msgspec.json.encode(shown)
+    return f"robots-guard-{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _user(request: IcapRequest) -> str | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from robots_guard.serve.icap.handler import IcapHandler
 from robots_guard.serve.icap.protocol import (
@@ -142,11 +144,6 @@ class IcapServer:
         self._server = server
         self._connections = connections
 
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The addresses and ports at which it listens."""
-        return [each.getsockname()[:2] for each in self._server.sockets]
-
     def close(self) -> None:
         """Listen no longer, and close each connection after the response that is under way."""
         self._server.close()
@@ -160,17 +157,29 @@ class IcapServer:
         await self._server.wait_closed()
 
 
-async def listen(answer: Answer, tag: str, host: str, port: int) -> IcapServer:
-    """Start to listen; port 0 is any free one. Raises OSError."""
+async def listen(answer: Answer, tag: str, listener: socket.socket) -> IcapServer:
+    """Accept the connections of a listener."""
     connections: set[IcapConnection] = set()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: IcapConnection(answer, tag, connections), host, port, backlog=1024
+        lambda: IcapConnection(answer, tag, connections), sock=listener
     )
     return IcapServer(server, connections)
 
 
-async def serve_icap(service: DecisionService, host: str, port: int) -> IcapServer:
-    """Answer Squid's questions at this address by a decision service. Raises OSError."""
-    handler = IcapHandler(service)
-    return await listen(handler.answer, handler.tag, host, port)
+class RunningWorker(Protocol):
+    """What a worker serves the protocol with."""
+
+    @property
+    def service(self) -> DecisionService:
+        """Answers the questions."""
+
+    @property
+    def listener(self) -> socket.socket:
+        """Where Squid asks them."""
+
+
+async def start(running: RunningWorker) -> IcapServer:
+    """Answer Squid's questions at a listener by a decision service."""
+    handler = IcapHandler(running.service)
+    return await listen(handler.answer, handler.tag, running.listener)
