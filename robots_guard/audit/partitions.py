@@ -8,6 +8,7 @@ Programs that read such a directory skip names that begin with an underscore.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from robots_guard.audit.segments import LAKE as FORM
@@ -15,6 +16,7 @@ from robots_guard.audit.segments import PARQUET, NoDirectory, Segment, segments
 from robots_guard.audit.tables import DAY, LAKE
 from robots_guard.errors import SettingsError
 
+LISTS = "_exports"
 #: What a Parquet export cannot do.
 NO_CHAIN = (
     "it is a Parquet export, which has no chain and no signatures, so that nothing in it proves that"
@@ -24,7 +26,8 @@ NO_CHAIN = (
 
 def is_lake(directory: Path) -> bool:
     """Whether a directory is a Parquet export, and not an audit log."""
-    return any((directory / name).is_dir() for name in LAKE)
+    names = (*LAKE, LISTS)
+    return any(os.path.isdir(directory / name) for name in names)  # noqa: PTH112  (never raises)
 
 
 def refuse_lake(directory: Path, what: str) -> None:

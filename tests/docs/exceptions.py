@@ -75,6 +75,11 @@ NOT_RUN = [
         "asks the service; tests/integrations/mitmproxy/test_itself.py asks a proxy",
     ),
     NotRun("docs/operations/backup.md", r"/srv/robots_guard", "is a machine of the reader's"),
+    NotRun(
+        "docs/operations/lake.md",
+        r"s3://|^clickhouse ",
+        "asks a server; tests/audit/extra/test_lake_s3.py and test_lake_clickhouse.py, `tox -e lake`",
+    ),
     NotRun("docs/console.md", r"--listen 192\.0\.2\.7", "is an address of the reader's"),
 ]
 #: Debian's node-undici, where npm would put it.
@@ -132,6 +137,7 @@ PREPARED: dict[str, list[File | str]] = {
         "robots-guard audit keys create audit.pem",
         *REFUSAL,
     ],
+    "docs/operations/lake.md": [*REFUSAL],
     "docs/operations/monitoring.md": [*REFUSAL],
     "docs/operations/upgrade.md": [
         *REFUSAL,

@@ -23,7 +23,7 @@ import msgspec
 from robots_guard.audit.files import remove
 from robots_guard.audit.lake.places import LakePlace
 from robots_guard.audit.lake.source import SOURCE, check_source
-from robots_guard.audit.partitions import refuse_lake
+from robots_guard.audit.partitions import LISTS, refuse_lake
 from robots_guard.audit.read.parquet import (
     can_read,
     count_rows,
@@ -71,7 +71,6 @@ from robots_guard.errors import SettingsError
 if TYPE_CHECKING:
     import duckdb
 
-FOLDER = "_exports"  # of the lists of sources
 MEMORY = "1GB"  # of DuckDB's; what needs more is kept on the disk
 THREADS = 4  # at most: each needs memory of its own
 ROW_GROUP = 100_000  # rows
@@ -109,7 +108,7 @@ def export(
     """
     refuse_lake(directory, "an export")
     check_source(source)
-    with place.locked(FOLDER), TemporaryDirectory(prefix="robots-guard-") as scratch:
+    with place.locked(LISTS), TemporaryDirectory(prefix="robots-guard-") as scratch:
         yield from _Export(directory, place, until, trouble, source, Path(scratch)).run()
 
 
@@ -132,7 +131,7 @@ class _Export:
         self._source = source
         self._scratch = scratch
         self._error = duckdb_error()
-        self._list = f"{FOLDER}/{source}.json"
+        self._list = f"{LISTS}/{source}.json"
         self._exported = self._read_list()
 
     def run(self) -> Iterator[ExportedFile]:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from audit.decisions import AT, DROP, audit_log_in, decision
 from console.material import plant, scene
+from support.lake import column_table
 
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.lake.export import export, first_day_not_exported
@@ -580,3 +581,8 @@ def test_the_longest_values_are_exported_whole(tmp_path):
     exported(log.directory, tmp_path / "lake")
     assert rows(tmp_path / "lake") == rows(log.directory)
     assert {kind_of(each) for each in entries(log.directory, Filter(kind=None))} >= {"decision"}
+
+
+def test_the_page_has_all_columns_with_their_types():
+    page = Path(__file__).parents[3] / "docs/operations/lake.md"
+    assert f"\n{column_table()}\n" in page.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from audit.decisions import AT, DROP, PASS, audit_log_in, decision, policy
-from support.clickhouse import LOAD, insertion, statements
+from support.lake import LOAD, insertion, statements
 
 from robots_guard.audit.lake.export import export
 from robots_guard.audit.lake.places import place_at

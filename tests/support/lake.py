@@ -1,4 +1,4 @@
-"""The tables of examples/clickhouse, as they follow from the columns of the Parquet export."""
+"""What examples/clickhouse and docs/operations/lake.md say of the columns of the Parquet export."""
 
 from __future__ import annotations
 
@@ -70,3 +70,18 @@ def insertion(table: LakeTable) -> str:
         f"INSERT INTO robots_guard.{table.name} ({names})\nSELECT {names}\n"
         f"FROM file('lake/{table.name}/*/*.parquet', 'Parquet');\n"
     )
+
+
+def column_table() -> str:
+    """The table of docs/operations/lake.md: each column, its type, and the tables that have it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for table in LAKE.values():
+        for name, kind in table.columns.items():
+            found.setdefault((name, kind), []).append(table.name)
+    lines = ["| column | type | tables |", "|---|---|---|"]
+    for (name, kind), tables in found.items():
+        shown = "text with JSON" if kind == "JSON" else f"`{kind}`"
+        where = "all" if len(tables) == len(LAKE) else ", ".join(f"`{each}`" for each in tables)
+        lines.append(f"| `{name}` | {shown} | {where} |")
+    lines.append(f"| `{RAW}` | `VARCHAR` | all |")
+    return "\n".join(lines)
