@@ -69,7 +69,7 @@ def address_of(text: str, option: str, *, allow_remote: bool = False) -> Address
     if text.startswith(_UNIX):
         if text == _UNIX:
             raise SettingsError(f"{option} {text!r} names no path: write unix:/run/NAME.sock")
-        # Path.expanduser fails without a home directory. Other programs are told of the path, too.
+        # Path.expanduser fails without a home directory. The path is for other programs, too.
         path = os.path.expanduser(text.removeprefix(_UNIX))  # noqa: PTH111
         return Address(path=str(Path(path).absolute()))
     found = _TCP.fullmatch(text)

@@ -26,7 +26,7 @@ from robots_guard.serve.peers import Peers, PeerService, peers_of
 from robots_guard.serve.plan import Plan, check
 from robots_guard.serve.protocols import STARTS, Running, Server
 from robots_guard.serve.service import DecisionService
-from robots_guard.settings import REPORT_ONLY, signals_note
+from robots_guard.settings import REPORT_ONLY
 
 log = logging.getLogger("robots_guard")
 
@@ -174,6 +174,4 @@ def notice(plan: Plan) -> str:
     text = f"guarding {settings.agent}, {places} (audit log: {log_place}; store: {store})"
     if settings.report_only:
         text += f"; {REPORT_ONLY}"
-    if note := signals_note(settings):
-        text += f"; {note}"
     return text
