@@ -1,12 +1,12 @@
-"""A fleet of 20 machines with 5 crawlers each, which all want the same origins, and one Redis server
-that is 1 ms or 40 ms away.
+"""A fleet of 20 machines with 5 crawlers each, and one Redis server that is 1 ms or 40 ms away.
 
     python benchmarks/machines.py [--milliseconds 1 40] [--machines 20] [--crawlers 5] [--rounds 3]
 
 A machine is a process, and a crawler is a guard in it, with its own memory, name and connections:
 20 processes need 2 GB, 100 would need 8. The server is a private redis-server behind a relay that
-delays what passes (`distance.py`). All crawlers begin at once, with origins that none of them
-knows, and visit every origin as fast as the fleet's Crawl-delay lets them. Measured at the origins:
+delays what passes (`distance.py`). Each origin is wanted by ten crawlers, on different machines.
+All begin at once, with origins that none of them knows, and visit theirs as fast as the Crawl-delay
+lets the fleet. Measured at the origins:
 fetches of each robots.txt, the gaps between pages, how much of the permitted rate is used, and
 the pages of each crawler: Jain's fairness index, 1 if all got the same number (R. Jain, D. Chiu,
 W. Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984), and the smallest and largest.
@@ -28,7 +28,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distance import Distance
 from fleet import TOLERANCE, Work, Worker, redis
@@ -37,6 +37,8 @@ from origins import Origins
 from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.settings import Settings, direct_fetcher, open_guard
+
+WANTED_BY = 10  # crawlers
 
 
 class Crawler(Worker):
@@ -76,21 +78,34 @@ class Round(NamedTuple):
         return once and min(self.gaps) >= self.shortest_allowed(delay)
 
 
+_barriers: list[Any] = []  # the barrier of all machines, in each of them
+
+
+def enter(ready: Any) -> None:
+    """Keep the barrier of all machines, which cannot be an argument of a pool's work."""
+    _barriers.append(ready)
+
+
 def machine(works: list[Work]) -> float:
     return asyncio.run(crawl_all(works))
 
 
 async def crawl_all(works: list[Work]) -> float:
-    with contextlib.ExitStack() as guards:
-        crawlers = []
+    with contextlib.ExitStack() as opened:
+        guards = []
         for work in works:
             fetcher = direct_fetcher(work.settings, trusts_caller=True)
             guard = open_guard(
                 work.settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher
             )
-            guards.callback(guard.close)
-            crawlers.append(Crawler(work, guard))
-        await asyncio.sleep(max(0.0, works[0].begins - time.time()))
+            opened.callback(guard.close)
+            guards.append(guard)
+        _barriers[0].wait(300)
+        begins = time.time()
+        crawlers = [
+            Crawler(work._replace(begins=begins), guard)
+            for work, guard in zip(works, guards, strict=True)
+        ]
         await asyncio.gather(*(crawler.run() for crawler in crawlers))
         return max(crawler.late for crawler in crawlers)
 
@@ -99,24 +114,29 @@ def run(origins: Origins, options: argparse.Namespace, store: str, folder: Path,
     settings = Settings(
         agent="fleetbot", store=store, audit_log=str(folder), store_threads=options.threads
     )
-    begins = time.time() + 5 + options.machines  # when all have started, on two cores
     names = [
         [f"m{machine}c{crawler}" for crawler in range(options.crawlers)]
         for machine in range(options.machines)
     ]
-    chosen = [origins.url(at * options.origins + number) for number in range(options.origins)]
-    works = [
-        [
-            Work([f"{url}/{name}" for url in chosen], settings, begins, options.seconds)
-            for name in row
-        ]
-        for row in names
-    ]
+    works = [[_work(origins, options, settings, at, name) for name in row] for row in names]
     origins.stalled()
     context = multiprocessing.get_context("spawn")
-    with context.Pool(options.machines) as pool:
+    ready = context.Barrier(options.machines)
+    with context.Pool(options.machines, enter, (ready,)) as pool:
         late = max(pool.map(machine, works, chunksize=1))
     return result(origins, options, [name for row in names for name in row], late)
+
+
+def _work(
+    origins: Origins, options: argparse.Namespace, settings: Settings, at: int, name: str
+) -> Work:
+    """Return the work of a crawler: its share of the origins, each wanted by as many crawlers."""
+    machine, _, crawler = name[1:].partition("c")
+    number, count = int(machine) * options.crawlers + int(crawler), options.origins
+    wanted = count * WANTED_BY // (options.machines * options.crawlers)
+    chosen = {(7 * number + 11 * each) % count for each in range(wanted)}
+    urls = [f"{origins.url(at * count + one)}/{name}" for one in sorted(chosen)]
+    return Work(urls, settings, 0.0, options.seconds)
 
 
 def result(origins: Origins, options: argparse.Namespace, names: list[str], late: float) -> Round:
@@ -175,9 +195,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--milliseconds", type=float, nargs="+", default=[1.0, 40.0])
     parser.add_argument("--machines", type=int, default=20)
     parser.add_argument("--crawlers", type=int, default=5, help="on each machine")
-    parser.add_argument("--origins", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--delay", type=float, default=0.5, help="the origins' Crawl-delay")
+    parser.add_argument("--origins", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--delay", type=float, default=1.0, help="the origins' Crawl-delay")
     parser.add_argument("--threads", type=int, default=8, help="store_threads of each crawler")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()

@@ -30,6 +30,8 @@ from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores import open_store
 
+# These tests ask the private `_client` where a key is, and a guard for its private store.
+
 pytestmark = pytest.mark.timing
 
 GUARDS = 3
