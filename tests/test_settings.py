@@ -14,6 +14,7 @@ from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.calls import STORE_WIDTH
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.settings import SETTINGS, ProxySettings, Settings, open_guard, settings_of
 from robots_guard.text import wrong_type
@@ -206,6 +207,27 @@ def test_a_path_that_cannot_be_used_stops_the_start(tmp_path, name, value):
         )
 
     assert "\n" not in str(caught.value)
+
+
+def test_the_guard_gets_the_number_of_threads_for_its_store():
+    def threads(**given) -> int:
+        options = settings_of({"agent": "mybot", **given}).guard_options(
+            "test", demands_verified=True
+        )
+        return options.store_threads
+
+    assert (threads(), threads(store_threads="32")) == (STORE_WIDTH, 32)
+    for wrong in ("0", "257", "many"):
+        with pytest.raises(SettingsError, match="store_threads"):
+            threads(store_threads=wrong)
+
+
+def test_regions_may_be_a_list():
+    regions = ["eu=redis://me:secret@h/0", "us=redis+cluster://me:secret@i,j/"]
+    settings = settings_of({"agent": "mybot", "store": regions})
+
+    assert settings.store == ",".join(regions)
+    assert settings.shown("store") == "eu=redis://h/0, us=redis+cluster://i,j/"
 
 
 def test_list_is_joined_with_commas():
