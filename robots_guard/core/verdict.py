@@ -34,6 +34,7 @@ from robots_guard.rep.signals.statement import Statement
 from robots_guard.text import span
 
 REPORT_ONLY = "report_only"  # in `Verdict.relaxed`
+BY_OVERRIDE = "override="  # begins `Verdict.relaxed`, before the id of the override
 
 
 class Action(StrEnum):
@@ -146,7 +147,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_only_reported(self) -> bool:
         """Whether the request passes only because nothing is refused (report-only)."""
-        return self.would is not None and self.relaxed == REPORT_ONLY
+        if self.would is None or self.reason is Reason.BYPASSED:
+            return False
+        return not (self.relaxed or "").startswith(BY_OVERRIDE)
 
 
 class ResponseRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +212,9 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
     if question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt:
         return Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT)
     if terms.action == "pass":
-        return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=f"override={_id(terms)}")
+        return Verdict(
+            action=Action.PASS, reason=Reason.BYPASSED, relaxed=f"{BY_OVERRIDE}{_id(terms)}"
+        )
     if terms.action == "drop":
         return Verdict(action=Action.DROP, reason=Reason.BLOCKED)
     return None
@@ -243,7 +248,7 @@ def passed_by_pin(verdict: Verdict, terms: Terms, judged: Verdict | None) -> Ver
     """
     if judged is not None and judged.action is Action.PASS:
         return verdict
-    relaxed = f"override={_id(terms)}"
+    relaxed = f"{BY_OVERRIDE}{_id(terms)}"
     if judged is None:
         return msgspec.structs.replace(verdict, relaxed=verdict.relaxed or relaxed)
     detail = verdict.detail or f"the site's own robots.txt: {_own_words(judged)}"

@@ -45,7 +45,10 @@ _DENIALS = """
 """
 _NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
 # An exempted request passed by its override, whatever `would` says.
-REPORTED = "(would IS NOT NULL AND relaxed = 'report_only')"
+REPORTED = (
+    "(would IS NOT NULL AND reason <> 'bypassed'"
+    " AND NOT starts_with(coalesce(relaxed, ''), 'override='))"
+)
 #: A PASS that is recorded only if passes are: not caused by a choice of the operator.
 PLAIN = (
     "relaxed IS NULL AND would IS NULL AND override IS NULL AND reason <> 'bypassed'"
