@@ -104,6 +104,16 @@ async def test_a_refusal_names_the_rule(serve, net):
     assert field(page, "Content-Type").startswith("text/html")
 
 
+@pytest.mark.parametrize("destination", ["image", "script", "empty", "iframe"])
+async def test_a_refusal_is_never_a_success(serve, net, destination):
+    """Envoy takes a 200 of its authorization service for a permission, so a placeholder would let
+    the request pass."""
+    site, service = net.origin(RULES), serve(refusals="placeholder")
+    reply = await service.admit(to(f"{site.url}/private/x", fetch_destination=destination))
+    assert isinstance(reply, ProxyReply)
+    assert reply.status == 403
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
