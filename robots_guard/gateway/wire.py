@@ -66,7 +66,7 @@ class Wire(NamedTuple):
         client: str,
     ) -> Wire:
         """Read a request's parts as they will be sent. `version` is one of HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3."""
-        read = _read_fields(fields)
+        hosts, user_agents, coding, destination, origin = _read_fields(fields)
         return cls(
             method=method.decode("latin-1"),
             scheme=scheme.decode("latin-1"),
@@ -74,16 +74,16 @@ class Wire(NamedTuple):
             port=port,
             target=target.decode("latin-1"),
             version=version.decode("latin-1"),
-            hosts=read.hosts,
+            hosts=hosts,
             authority=_text(authority),
             sni=sni,
             addressed=addressed,
-            user_agents=read.user_agents,
-            coding=read.coding,
+            user_agents=user_agents,
+            coding=coding,
             clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
             client=client,
-            fetch_destination=read.fetch_destination,
-            fetch_origin=read.fetch_origin,
+            fetch_destination=destination,
+            fetch_origin=origin,
         )
 
     @property
@@ -189,23 +189,15 @@ def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
 
 
-class _FieldsRead(NamedTuple):
-    """Every Host field, every User-Agent, the Transfer-Encoding, and what a browser says of its
-    request: that only if it says it once."""
-
-    hosts: tuple[str, ...]
-    user_agents: tuple[str, ...]
-    coding: str
-    fetch_destination: str
-    fetch_origin: str
+#: Every Host field, every User-Agent, the Transfer-Encoding, Sec-Fetch-Dest and Origin.
+_FieldsRead = tuple[tuple[str, ...], tuple[str, ...], str, str, str]
 
 
 def _read_fields(fields: Fields) -> _FieldsRead:
     hosts: tuple[str, ...] = ()
     agents = []
     codings = []
-    destinations = []
-    origins = []
+    destination = origin = ""
     for name, value in fields:
         if len(name) == 4 and name.lower() == b"host":
             hosts += (_text(value),)
@@ -214,12 +206,16 @@ def _read_fields(fields: Fields) -> _FieldsRead:
         elif len(name) == 17 and name.lower() == b"transfer-encoding":
             codings.append(value.decode("latin-1").strip(" \t"))
         elif len(name) == 14 and name.lower() == b"sec-fetch-dest":
-            destinations.append(value.decode("latin-1").strip(" \t"))
+            destination = _combined(destination, value)
         elif len(name) == 6 and name.lower() == b"origin":
-            origins.append(value.decode("latin-1").strip(" \t"))
-    return _FieldsRead(
-        hosts, tuple(agents), ", ".join(codings), ", ".join(destinations), ", ".join(origins)
-    )
+            origin = _combined(origin, value)
+    return hosts, tuple(agents), ", ".join(codings), destination, origin
+
+
+def _combined(before: str, value: bytes) -> str:
+    """A field's value, behind that of the same field before it (RFC 9110 section 5.3)."""
+    text = value.decode("latin-1").strip(" \t")
+    return f"{before}, {text}" if before else text
 
 
 def _text(value: bytes) -> str:
