@@ -135,7 +135,7 @@ def test_http_and_https_have_rules_of_their_own(integration, sites):
 
 def test_a_site_that_speaks_http2(integration, authority, tmp_path):
     """Envoy speaks to the site what the site prefers; the rules are those of the judged target."""
-    with h2_site(tmp_path, authority, "127.3.251.9", names=("h2.test",)) as site:
+    with h2_site(tmp_path, authority, "127.3.251.9", names=("h2.test",), also_http1=True) as site:
         NAMES["h2.test"] = "127.3.251.9"
         authority_of_site = f"h2.test:{site.authority.rpartition(':')[2]}"
         for version in ("--http1.1", "--http2"):
