@@ -48,19 +48,20 @@ class UnreadSite(http.server.ThreadingHTTPServer):
     """A site that answers a GET at once and parses its body as the next request.
 
     `lines` are the request lines it has read. With an `authority`, it uses TLS.
+    Clients know it by `name`.
     """
 
-    def __init__(self, authority: trustme.CA | None = None) -> None:
+    def __init__(self, authority: trustme.CA | None = None, name: str = "127.0.0.1") -> None:
         super().__init__(("127.0.0.1", 0), _Unread)
         self.lines: list[str] = []
         self.scheme = "http" if authority is None else "https"
         if authority is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            authority.issue_cert("127.0.0.1").configure_cert(context)
+            authority.issue_cert(name).configure_cert(context)
             self.socket = context.wrap_socket(
                 self.socket, server_side=True, do_handshake_on_connect=False
             )
-        self.authority = f"127.0.0.1:{self.server_port}"
+        self.authority = f"{name}:{self.server_port}"
         self.url = f"{self.scheme}://{self.authority}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
