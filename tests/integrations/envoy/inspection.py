@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from integrations.envoy.process import envoy_binary
+from integrations.envoy.process import envoy_binary, envoy_configuration
 from integrations.mitmproxy.origin import RULES, Site, Sites, Tap
 from integrations.mitmproxy.process import LOOPBACK
 from support.audit_log import decisions
@@ -28,7 +28,6 @@ from support.waiting import eventually
 
 from robots_guard.serve import secret_discovery
 from robots_guard.serve.certificates import CA_CERTIFICATE, Minter
-from robots_guard.serve.envoy_configuration import envoy_configuration
 from robots_guard.serve.ext_authz import serve_ext_authz
 from robots_guard.serve.service import DecisionService
 from robots_guard.settings import ProxySettings, settings_of

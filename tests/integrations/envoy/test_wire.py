@@ -77,7 +77,7 @@ def send(integration, site, head, body=b""):
     with kept(integration, site) as (connection, at):
         text = head.replace("{at}", at).replace("{host}", site.authority)
         connection.sendall(text.encode("latin-1") + body)
-        connection.settimeout(2)
+        connection.settimeout(1)
         return closed(connection)
 
 
