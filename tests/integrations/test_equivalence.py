@@ -13,12 +13,15 @@ import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from integrations.envoy.process import envoy
 from integrations.libraries import LIBRARIES
 from integrations.mitmproxy.process import Integration, mitmdump, upstream_ca
 from integrations.mitmproxy.wire import inside, plain
@@ -36,9 +39,12 @@ BRIEF = {
     "audit_passes": "all",
 }
 RUNS = [
-    f"{client}-{scheme}"
-    for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget", *LIBRARIES)
-    for scheme in ("http", "https")
+    *(
+        f"{client}-{scheme}"
+        for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget", *LIBRARIES)
+        for scheme in ("http", "https")
+    ),
+    *(f"envoy+{client}-http" for client in ("raw", "curl", "wget") if find_spec("envoy")),
 ]
 
 
@@ -98,15 +104,22 @@ def _run(name: str, net: Loopback, certifier: trustme.CA, folder: Path) -> Run:
         settings = BRIEF | {"store": "memory:", "audit_log": str(log)}
         LIBRARIES[client](urls, settings, folder / "origins.pem")
         return Run(sites, _by_url(decisions(log)))
-    return Run(sites, _ask_mitmdump(client.partition("+")[2], urls, folder))
+    integration, _, client = client.partition("+")
+    return Run(sites, _ask(integration, client, urls, folder))
 
 
-def _ask_mitmdump(client: str, urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
-    with mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF) as integration:
+def _ask(kind: str, client: str, urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    with _proxy(kind, folder) as integration:
         request = CLIENTS[client]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda url: request(integration, url), urls))
         return _by_url(integration.records())
+
+
+def _proxy(kind: str, folder: Path) -> AbstractContextManager[Any]:
+    if kind == "envoy":
+        return envoy(folder, **BRIEF)
+    return mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF)
 
 
 def _rows(name: str) -> list[Row]:

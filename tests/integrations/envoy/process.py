@@ -93,7 +93,10 @@ class EnvoyIntegration:
 
     def start_service(self) -> None:
         """Start the decision service, and wait until it is ready."""
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
+        flags = [
+            f"--{name.replace('_', '-')}={value}".removesuffix("=true")
+            for name, value in self.settings.items()
+        ]
         command = [str(PROGRAMS / "robots-guard"), "serve", "--envoy", self.address, *flags]
         self.service = self._start(command)
         eventually(self._accepts, PATIENCE)
