@@ -2,9 +2,10 @@
 verdict.
 
 Every row of the table is requested through each integration: by a Scrapy crawl in a separate
-process; through a plain mitmdump with the guard's addon, by raw sockets, curl and wget; and by httpx
-and aiohttp in this process; over HTTP and HTTPS. Each run has its own origins, so each integration
-fetches every robots.txt itself. The tests check what the origins received.
+process; through a plain mitmdump with the guard's addon, by raw sockets, curl and wget; by httpx
+and aiohttp in this process; and through a Squid that asks the decision service; over HTTP and
+HTTPS. Each run has its own origins, so each integration fetches every robots.txt itself. The tests
+check what the origins received.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from integrations.libraries import LIBRARIES
 from integrations.mitmproxy.process import Integration, mitmdump, upstream_ca
 from integrations.mitmproxy.wire import inside, plain
 from integrations.scrapy.crawl import crawl
+from integrations.squid.conftest import inside as squid_inside
+from integrations.squid.process import squid
 from integrations.table import PAGES, PASS, ROBOTS_TXT, ROWS, Row
 from support.audit_log import decisions
 from support.programs import program
@@ -41,7 +44,10 @@ BRIEF = {
 RUNS = [
     *(
         f"{client}-{scheme}"
-        for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget", *LIBRARIES)
+        for client in (
+            *("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget", *LIBRARIES),
+            "squid+inspected",
+        )
         for scheme in ("http", "https")
     ),
     *(f"envoy+{client}-http" for client in ("raw", "curl", "wget") if find_spec("envoy")),
@@ -119,6 +125,8 @@ def _ask(kind: str, client: str, urls: list[str], folder: Path) -> dict[str, lis
 def _proxy(kind: str, folder: Path) -> AbstractContextManager[Any]:
     if kind == "envoy":
         return envoy(folder, **BRIEF)
+    if kind == "squid":
+        return squid(folder, upstream_ca=folder / "origins.pem", **BRIEF)
     return mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF)
 
 
@@ -152,12 +160,12 @@ def _crawl(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     return _by_url(crawl(requests, settings, folder=folder).records)
 
 
-def _raw(integration: Integration, url: str) -> None:
+def _raw(integration: Integration, url: str, within_tls: Callable[..., object] = inside) -> None:
     if url.startswith("http:"):
         plain(integration, url)
     else:
         authority, slash, target = url.removeprefix("https://").partition("/")
-        inside(integration, authority, slash + target)
+        within_tls(integration, authority, slash + target)
 
 
 def _curl(integration: Integration, url: str) -> None:
@@ -188,7 +196,17 @@ def _wget(integration: Integration, url: str) -> None:
     )
 
 
-CLIENTS: dict[str, Callable[[Integration, str], None]] = {"raw": _raw, "curl": _curl, "wget": _wget}
+def _inspected(integration: Integration, url: str) -> None:
+    """Ask as `_raw` does, with the SNI that Squid needs."""
+    _raw(integration, url, squid_inside)
+
+
+CLIENTS: dict[str, Callable[[Integration, str], None]] = {
+    "raw": _raw,
+    "curl": _curl,
+    "wget": _wget,
+    "inspected": _inspected,
+}
 
 
 # -- the tests -------------------------------------------------------------------------------------

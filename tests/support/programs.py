@@ -16,6 +16,7 @@ PACKAGES = {
     "node": "nodejs node-undici",
     "go": "golang-go",
     "redis-cli": "redis-tools",
+    "squid": "squid-openssl",
     "promtool": "prometheus",
     "certutil": "libnss3-tools",
     "htpasswd": "apache2-utils",
