@@ -24,6 +24,7 @@ import msgspec
 
 from robots_guard import __version__
 from robots_guard.gateway.refusal import ProxyReply, not_ready
+from robots_guard.gateway.waits import MAX_HELD
 from robots_guard.serve.icap.messages import (
     UnreadableMessage,
     read_request,
@@ -50,7 +51,7 @@ DECISION = "X-Robots-Guard-Decision"
 #: The name that squid.conf gives to the service that sees responses.
 RESPONSE_SERVICE = "robots_guard_responses"
 OPTIONS_TTL = 3600  # seconds; a refresh that fails makes Squid refuse everything for 30 s
-MAX_CONNECTIONS = 4096  # each held request occupies one
+MAX_CONNECTIONS = MAX_HELD + 4096  # each held request occupies one
 
 #: The method that each service accepts (RFC 3507 section 4.3.2: one each, besides OPTIONS).
 _SERVICES = {"/reqmod": "REQMOD", "/respmod": "RESPMOD"}

@@ -25,7 +25,7 @@ from robots_guard.serve.service import DecisionService
 
 log = logging.getLogger("robots_guard")
 
-LAST_CHUNK_DELAY = 0.005  # seconds, after which Squid has read what was sent before
+LAST_CHUNK_DELAY = 0.01  # seconds, after which Squid has read what was sent before
 _MAX_WAITING = 512 * 1024  # bytes of further requests that a connection may send ahead
 
 Answer = Callable[[IcapRequest], Awaitable[IcapResponse]]
