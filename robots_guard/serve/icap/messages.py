@@ -7,6 +7,7 @@ absolute URL: the Host field that the site gets is made from that URL.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -68,8 +69,10 @@ class HttpRequest(NamedTuple):
         )
 
 
+@lru_cache(maxsize=8192)
 def _destination(scheme: str, authority: str) -> tuple[str, int]:
-    """Where Squid will connect. For an authority that cannot be read, the wire's own reading fails."""
+    """Where Squid will connect. For an authority that cannot be read, the wire's own reading fails.
+    Cached, because a crawler visits the same few sites."""
     if scheme not in DEFAULT_PORTS:
         return authority, 0
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ MAX_ENCAPSULATED = 256 * 1024  # bytes of the encapsulated heads; Squid allows 6
 MAX_CHUNK_LINE = 1024  # bytes of a chunk's size and its extensions
 MAX_TRAILERS = 16 * 1024  # bytes
 MAX_FIELDS = 200  # fields of an ICAP head
+_CACHED_LINE = 256  # bytes of a line whose reading is cached
 
 _END = b"\r\n\r\n"
 _LINE = re.compile(rb"([A-Z]{1,16}) (icaps?://[!-~]{1,2048}) ICAP/1\.([0-9])")
@@ -197,6 +199,16 @@ def _line_at(buffer: bytearray, start: int) -> bytes | None:
 
 def _parse_head(data: bytes) -> _Head:
     line, *lines = data.split(b"\r\n")
+    method, path = _read_line(line)
+    fields = _read_fields(lines)
+    starts, has_body = _encapsulated(method, fields.get("encapsulated"))
+    *_, size = starts.values()
+    return _Head(method, path, fields, starts, size, has_body)
+
+
+@lru_cache(maxsize=64)
+def _read_line(line: bytes) -> tuple[str, str]:
+    """The method, and the path of the URI. Cached, because Squid sends two lines."""
     found = _LINE.fullmatch(line)
     if found is None:
         raise ProtocolError(400, "not a request line of ICAP/1.0")
@@ -205,10 +217,7 @@ def _parse_head(data: bytes) -> _Head:
         raise ProtocolError(505, "not version 1.0 of ICAP")
     if method not in _PARTS or path is None:
         raise ProtocolError(501, "the method is not OPTIONS, REQMOD or RESPMOD")
-    fields = _read_fields(lines)
-    starts, has_body = _encapsulated(method, fields.get("encapsulated"))
-    *_, size = starts.values()
-    return _Head(method, path[1], fields, starts, size, has_body)
+    return method, path[1]
 
 
 def _read_fields(lines: list[bytes]) -> Mapping[str, str]:
@@ -217,10 +226,8 @@ def _read_fields(lines: list[bytes]) -> Mapping[str, str]:
         raise ProtocolError(400, f"more than {MAX_FIELDS} fields")
     fields: dict[str, str] = {}
     for line in lines:
-        found = _FIELD.fullmatch(line)
-        if found is None:
-            raise ProtocolError(400, "a line that is not a field")
-        name, value = found[1].decode().lower(), found[2].decode("latin-1").rstrip(" \t")
+        is_short = len(line) <= _CACHED_LINE
+        name, value = _read_field(line) if is_short else _read_field.__wrapped__(line)
         if name not in fields:
             fields[name] = value
         elif name in _SINGLE:
@@ -230,12 +237,24 @@ def _read_fields(lines: list[bytes]) -> Mapping[str, str]:
     return fields
 
 
+@lru_cache(maxsize=4096)
+def _read_field(line: bytes) -> tuple[str, str]:
+    """Name and value. Cached, because most fields of Squid are always the same."""
+    found = _FIELD.fullmatch(line)
+    if found is None:
+        raise ProtocolError(400, "a line that is not a field")
+    return found[1].decode().lower(), found[2].decode("latin-1").rstrip(" \t")
+
+
+@lru_cache(maxsize=4096)
 def _encapsulated(method: str, value: str | None) -> tuple[Mapping[str, int], bool]:
     """Where each encapsulated part begins, in order, and whether the last is a body."""
     if value is None:
         if method == "OPTIONS":  # it may be left out there (RFC 3507 section 4.4.1)
             return {"null-body": 0}, False
         raise ProtocolError(400, "no Encapsulated field")
+    if len(value) > _CACHED_LINE:
+        raise ProtocolError(400, "an Encapsulated field that is too long")
     starts: dict[str, int] = {}
     for item in value.split(","):
         found = _PART.fullmatch(item.strip())
@@ -262,7 +281,8 @@ def _with_heads(head: _Head, data: bytes) -> IcapRequest:
         # Two heads in one part, or a part that ends early, would be read differently elsewhere.
         if part.find(_END) != len(part) - len(_END):
             raise ProtocolError(400, "an encapsulated head that does not end where it should")
-    closes = "close" in re.split(r"[\s,]+", head.fields.get("connection", "").lower())
+    connection = head.fields.get("connection")
+    closes = connection is not None and "close" in re.split(r"[\s,]+", connection.lower())
     return IcapRequest(
         method=head.method,
         path=head.path,
@@ -312,7 +332,9 @@ def options_response(method: str, *, tag: str, ttl: int, connections: int) -> Ic
 
 def unmodified_response(tag: str, fields: Iterable[tuple[str, str]] = ()) -> IcapResponse:
     """204: the HTTP message goes on as it is."""
-    return _head_of(204, (("ISTag", f'"{tag}"'), *fields, ("Encapsulated", "null-body=0")))
+    more = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    text = f'ICAP/1.0 204 No Content\r\nISTag: "{tag}"\r\n{more}Encapsulated: null-body=0\r\n\r\n'
+    return IcapResponse(text.encode("latin-1"))
 
 
 def http_response(tag: str, head: bytes, body: bytes | None) -> IcapResponse:
