@@ -64,6 +64,13 @@ class Segment(NamedTuple):
         return self.form in (JSONL, ZSTD)
 
     @property
+    def shown(self) -> str:
+        """The name by which messages call it."""
+        if self.form == LAKE:
+            return f"{self.stem}{PARQUET}"
+        return self.path.name
+
+    @property
     def day(self) -> str:
         """The day of its first record, as YYYYMMDD; empty if the name is not of the form above."""
         if self.form == LAKE:

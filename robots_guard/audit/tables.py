@@ -202,5 +202,5 @@ def _record_value(table: LakeTable, name: str, kind: str) -> str:
     if table.columns[name] == "TIMESTAMP":
         return f'strftime("{name}", {literal(_MOMENTS[name])})'
     if kind == "JSON":
-        return f'CAST("{name}" AS JSON)'
+        return f'TRY_CAST("{name}" AS JSON)'  # NULL in a forged row
     return f'"{name}"'

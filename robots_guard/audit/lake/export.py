@@ -48,6 +48,7 @@ from robots_guard.audit.schema import (
 from robots_guard.audit.segments import (
     JSONL,
     PARQUET,
+    PART,
     Segment,
     is_gone,
     segments,
@@ -73,9 +74,14 @@ if TYPE_CHECKING:
 
 MEMORY = "1GB"  # of DuckDB's; what needs more is kept on the disk
 THREADS = 4  # at most: each needs memory of its own
-ROW_GROUP = 100_000  # rows
+PIECE = 128 * 1024 * 1024  # bytes of lines that are sorted at once
+ROW_GROUP = 20_480  # rows; each thread has some in memory
 MAX_ATTEMPTS = 6  # while files of the log are compressed or compacted
 
+#: The order of rows. A record of foreign origin may have no writer or number.
+_KEY_PARTS = ("coalesce(writer, '')", "coalesce(seq, 0)")
+_KEY = ", ".join(_KEY_PARTS)
+_KEY_COLUMNS = f"{_KEY_PARTS[0]} AS w, {_KEY_PARTS[1]} AS s"
 _NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
 
 
@@ -224,7 +230,10 @@ class _Export:
         connection.execute(f"SET temp_directory = {literal(named(self._scratch))}")
         connection.execute(f"SET memory_limit = {literal(MEMORY)}")
         connection.execute(f"SET threads = {min(THREADS, int(threads))}")
-        connection.execute("SET preserve_insertion_order = false")
+        database_file = self._scratch / "staged.duckdb"
+        remove(database_file)
+        connection.execute(f"ATTACH {literal(named(database_file))} AS scratch")
+        connection.execute("USE scratch")
 
     def _is_readable(self, connection: duckdb.DuckDBPyConnection, segment: Segment) -> bool:
         why = why_not_plain(segment.path) or why_not_readable(connection, segment)
@@ -245,8 +254,8 @@ class _Export:
                 _stage(connection, copies)
             except self._error as error:
                 raise SettingsError(
-                    f"the audit log cannot be exported ({first_line(error)}): move the files away"
-                    " that audit verify calls damaged"
+                    f"the audit log cannot be exported ({first_line(error)}): make room in TMPDIR,"
+                    " or move the files away that audit verify calls damaged"
                 ) from error
         unreadable = f"SELECT {COUNTED} FROM staged WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
         note_unreadable(self._trouble, connection.execute(unreadable).fetchall())
@@ -290,7 +299,7 @@ class _Export:
         Nothing is written if it has them all."""
         name = f"{table.name}/{DAY}{day}/{self._source}{PARQUET}"
         connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW added AS SELECT {_NAMES}, {RAW} FROM staged"
+            f"CREATE OR REPLACE TEMP VIEW added AS SELECT {_NAMES}, {RAW} FROM scratch.staged"
             f" WHERE {belongs(table)} AND day = {literal(day)}"
         )
         try:
@@ -342,33 +351,31 @@ def _stage(connection: duckdb.DuckDBPyConnection, files: list[tuple[Path, str]])
     parsed = f"SELECT {RAW}, filename, {parsed_line()} AS entry FROM ({' UNION ALL '.join(parts)})"
     columns = ", ".join(f'entry."{name}" AS "{name}"' for name in COLUMNS)
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {columns}, {RAW}, filename,"
+        f"CREATE OR REPLACE TABLE staged AS SELECT {columns}, {RAW}, filename,"
         f" {day_of_record()} AS day FROM ({parsed}) WHERE trim({RAW}) <> ''"
     )
-    numbers = "SELECT count(*), count(DISTINCT (writer, seq)) FROM staged"
-    (count, distinct) = connection.execute(numbers).fetchone() or (0, 0)
-    if count != distinct:
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE staged AS"
-            f" SELECT DISTINCT ON (writer, seq, {RAW}) * FROM staged"
-        )
+    numbers = f"row_number() OVER (PARTITION BY writer, seq, hash({RAW}))"
+    repeated = (
+        f"SELECT id FROM (SELECT rowid AS id, {numbers} AS number FROM staged) WHERE number > 1"
+    )
+    connection.execute(f"DELETE FROM staged WHERE rowid IN ({repeated})")
 
 
 def _split(connection: duckdb.DuckDBPyConnection, table: LakeTable, old: Path) -> int:
     """Divide the records of a file and those in `added`: `known` has the former, and `added` those
     that are new. Return the number of the former."""
     digest = f"hash({_NAMES})"
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE known AS {records_of(table, [old])}")
+    connection.execute(f"CREATE OR REPLACE TABLE known AS {records_of(table, [old])}")
     same = (
         "a.writer IS NOT DISTINCT FROM k.writer AND a.seq IS NOT DISTINCT FROM k.seq"
         " AND a.digest = k.digest"
     )
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT a.* EXCLUDE (digest)"
+        f"CREATE OR REPLACE TABLE fresh AS SELECT a.* EXCLUDE (digest)"
         f" FROM (SELECT *, {digest} AS digest FROM added) AS a"
         f" ANTI JOIN (SELECT writer, seq, {digest} AS digest FROM known) AS k ON {same}"
     )
-    connection.execute("CREATE OR REPLACE TEMP VIEW added AS SELECT * FROM fresh")
+    connection.execute("CREATE OR REPLACE TEMP VIEW added AS SELECT * FROM scratch.fresh")
     return count_rows(connection, "known")
 
 
@@ -379,21 +386,67 @@ def _write(
     part: Path,
     expected: int,
 ) -> None:
-    """Write rows in order of writers and numbers. Raises SettingsError and OSError."""
-    rows = f'SELECT * FROM ({rows_of(table, records)}) ORDER BY writer, seq, "at"'
+    """Write rows in order of writers and numbers. Raises SettingsError and OSError.
+
+    DuckDB cannot sort any number of wide rows in a limited memory. So they are written in pieces
+    that can be sorted there, and the pieces are joined, in order.
+    """
+    pieces = []
     try:
-        connection.execute(
-            f"COPY ({rows}) TO {literal(named(part))} (FORMAT parquet, COMPRESSION zstd,"
-            f" ROW_GROUP_SIZE {ROW_GROUP}, KV_METADATA {{{VERSION_KEY}: '{VERSION}'}})"
-        )
+        for number, condition in enumerate(_ranges(connection, records)):
+            rows = rows_of(table, f"(SELECT * FROM {records} WHERE {condition})")
+            piece = part.with_name(f"{part.name}.{number}{PART}")
+            pieces.append(piece)
+            _copy(connection, f'SELECT * FROM ({rows}) ORDER BY {_KEY}, "at"', piece)
+        if len(pieces) == 1:
+            pieces.pop().rename(part)
+        else:
+            joined = f"read_parquet({files_in(pieces)}, hive_partitioning = false)"
+            _copy(connection, f"SELECT * FROM {joined}", part)
         written = count_rows(connection, f"read_parquet({files_in([part])})")
     except duckdb_error() as error:
         remove(part)
         raise SettingsError(
             f"the export cannot be written ({first_line(error)}): make room there, or in TMPDIR"
         ) from error
+    finally:
+        for piece in pieces:
+            remove(piece)
     if written != expected:
         raise SettingsError(f"{part.name!r} has {written} of {expected} records: export again")
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, rows: str, path: Path) -> None:
+    """Write rows to a Parquet file, in their order. Raises DuckDB's errors."""
+    connection.execute(
+        f"COPY ({rows}) TO {literal(named(path))} (FORMAT parquet, COMPRESSION zstd,"
+        f" ROW_GROUP_SIZE {ROW_GROUP}, KV_METADATA {{{VERSION_KEY}: '{VERSION}'}})"
+    )
+
+
+def _ranges(connection: duckdb.DuckDBPyConnection, records: str) -> list[str]:
+    """Conditions that divide records into ranges of their order, of about PIECE bytes each."""
+    size = (
+        f"coalesce(strlen({RAW}), 500 + coalesce(strlen(url), 0) + coalesce(strlen(evidence), 0))"
+    )
+    narrow = f"SELECT {_KEY_COLUMNS}, {size} AS size FROM {records}"
+    sums = f"SELECT w, s, sum(size) OVER (ORDER BY w, s ROWS UNBOUNDED PRECEDING) AS total FROM ({narrow})"
+    firsts = connection.execute(
+        f"SELECT min({{w: w, s: s}}) FROM ({sums}) GROUP BY CAST(total AS BIGINT) // {PIECE} ORDER BY 1"
+    ).fetchall()
+    bounds = [(literal(first["w"]), first["s"]) for (first,) in firsts][1:]
+    writer, number = _KEY_PARTS
+    conditions = []
+    for low, high in zip([None, *bounds], [*bounds, None], strict=True):
+        tests = []
+        if low:
+            tests.append(f"{writer} >= {low[0]} AND ({writer} > {low[0]} OR {number} >= {low[1]})")
+        if high:
+            tests.append(
+                f"{writer} <= {high[0]} AND ({writer} < {high[0]} OR {number} < {high[1]})"
+            )
+        conditions.append(" AND ".join(tests) or "true")
+    return conditions
 
 
 def _state(segment: Segment) -> tuple[int, int]:

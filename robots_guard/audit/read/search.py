@@ -374,7 +374,7 @@ class Search:
     def _is_readable(self, segment: Segment) -> bool:
         why = why_not_plain(segment.path) or why_not_readable(self._connection, segment)
         if why is not None and not is_gone(segment):
-            self.trouble.files[segment.path.name] = why
+            self.trouble.files[segment.shown] = why
         return why is None
 
     # -- running -----------------------------------------------------------------------------------

@@ -407,7 +407,7 @@ def test_a_damaged_file_of_the_export_is_not_replaced(copy):
     with pytest.raises(SettingsError, match="cannot be added to"):
         exported(audit_log, lake)
     with Search(lake) as search:
-        assert damaged.name in search.unreadable().files
+        assert [*search.unreadable().files] == ["decisions/day=2027-01-14/records.parquet"]
 
 
 def test_a_file_of_a_newer_version_is_not_changed(copy):
@@ -558,7 +558,49 @@ def test_a_pipe_or_link_in_the_export_is_not_read(copy, tmp_path):
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with Search(lake) as search:
-        assert search.unreadable().files == {path.name: "not a regular file"}
+        name = "events/day=2027-01-15/records.parquet"
+        assert search.unreadable().files == {name: "not a regular file"}
+
+
+def test_a_forged_row_harms_no_other(copy):
+    audit_log, lake = copy
+    exported(audit_log, lake)
+    path = lake / "decisions/day=2027-01-14/records.parquet"
+    rows_read = f"SELECT * FROM read_parquet('{path}', hive_partitioning = false)"
+    forged = (
+        "REPLACE ('{' AS uses, '[' AS evidence, '{\"kind\":' AS raw, TIMESTAMP 'infinity' AS until)"
+    )
+    for number, changes in enumerate((forged, forged.replace("""'{"kind":' AS raw, """, ""))):
+        duckdb.sql(
+            f"COPY (SELECT * {changes} FROM ({rows_read}))"
+            f" TO '{path.parent}/{number}.parquet' (FORMAT parquet, KV_METADATA {{robots_guard: '1'}})"
+        )
+    known = rows(audit_log)
+    assert set(map(repr, known)) <= set(map(repr, rows(lake)))
+    with Search(lake) as search:
+        assert len([*search.records()]) >= len(known)
+
+
+def test_a_day_that_does_not_fit_into_memory_is_exported_whole(tmp_path, monkeypatch):
+    """The records of the day, as they are staged, take 240 MB, and are sorted in pieces."""
+    monkeypatch.setattr("robots_guard.audit.lake.export.MEMORY", "300MB")
+    monkeypatch.setattr("robots_guard.audit.lake.export.THREADS", 1)
+    monkeypatch.setattr("robots_guard.audit.lake.export.PIECE", 32 * 1024 * 1024)
+    audit_log = tmp_path / "audit_log"
+    audit_log.mkdir()
+    line = json.dumps(LINE | {"url": "https://a.test/" + "x" * 1900})[:-1].encode()
+    with append(audit_log).open("ab") as file:
+        for number in range(60_000, 0, -1):
+            file.write(line.replace(b'"seq": 1,', b'"seq": %d,' % number) + b"}\n")
+    exported(audit_log, tmp_path / "lake")
+    counted = "count(*), count(DISTINCT seq), min(seq), max(seq), count(raw)"
+    assert table(tmp_path / "lake", "decisions", counted) == [(60_000, 60_000, 1, 60_000, 0)]
+    (path,) = (tmp_path / "lake/decisions").glob("*/*")
+    order = (
+        f"SELECT seq FROM read_parquet('{path}', file_row_number = true) ORDER BY file_row_number"
+    )
+    assert duckdb.sql(order).fetchall() == [(number,) for number in range(1, 60_001)]
+    assert {each.name for each in path.parent.iterdir()} == {"records.parquet"}
 
 
 # -- an export is no audit log -----------------------------------------------------------------------
