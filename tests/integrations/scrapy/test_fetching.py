@@ -453,8 +453,8 @@ def test_exceptions_are_classified(error, failure):
 # -- in a download slot where requests wait --------------------------------------------------------
 
 ONE_AT_A_TIME = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 1.5,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 1.5,
+    "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
+    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
     "ROBOTS_GUARD_FETCH_TIMEOUT": 5,
     "RANDOMIZE_DOWNLOAD_DELAY": False,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
