@@ -30,7 +30,7 @@ class UnreadableMessage(Exception):
     """An encapsulated head that is not one of HTTP/1."""
 
 
-class HttpRequest(NamedTuple):
+class EncapsulatedRequest(NamedTuple):
     """The head of an HTTP request. `url` is the target as it is written; it may be anything."""
 
     method: bytes
@@ -82,14 +82,14 @@ def _destination(scheme: str, authority: str) -> tuple[str, int]:
     return host, port
 
 
-def read_request(head: bytes) -> HttpRequest:
+def read_request(head: bytes) -> EncapsulatedRequest:
     """Read a request's head. Raises UnreadableMessage."""
     line, fields = _read_head(head)
     method, _, rest = line.partition(b" ")
     url, _, version = rest.rpartition(b" ")
     if not (method and url and version.startswith(b"HTTP/")):
         raise UnreadableMessage("not a request line")
-    return HttpRequest(method, url, version, fields)
+    return EncapsulatedRequest(method, url, version, fields)
 
 
 def read_response(head: bytes, method: str) -> ResponseHead:
