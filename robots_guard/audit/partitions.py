@@ -13,9 +13,10 @@ from pathlib import Path
 
 from robots_guard.audit.segments import LAKE as FORM
 from robots_guard.audit.segments import PARQUET, NoDirectory, Segment, segments
-from robots_guard.audit.tables import DAY, LAKE
 from robots_guard.errors import SettingsError
 
+TABLES = ("decisions", "responses", "counts", "fetches", "events")
+DAY = "day="  # a partition is named so, as in Hive
 LISTS = "_exports"
 #: What a Parquet export cannot do.
 NO_CHAIN = (
@@ -26,7 +27,7 @@ NO_CHAIN = (
 
 def is_lake(directory: Path) -> bool:
     """Whether a directory is a Parquet export, and not an audit log."""
-    names = (*LAKE, LISTS)
+    names = (*TABLES, LISTS)
     return any(os.path.isdir(directory / name) for name in names)  # noqa: PTH112  (never raises)
 
 
@@ -51,7 +52,7 @@ def partitions(directory: Path) -> list[Segment]:
     cannot be read."""
     found = []
     try:
-        for name in LAKE:
+        for name in TABLES:
             for path in (directory / name).glob(f"{DAY}*/*{PARQUET}"):
                 stem = path.relative_to(directory).as_posix().removesuffix(PARQUET)
                 found.append(Segment(path, stem, FORM))

@@ -16,6 +16,7 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
+from robots_guard.audit.partitions import TABLES
 from robots_guard.audit.record import (
     AnyRecord,
     Checkpoint,
@@ -38,7 +39,6 @@ from robots_guard.audit.schema import COLUMNS, column_type, files_in, literal, p
 
 VERSION = 1  # counts changes of meaning, as `schema` does for records
 VERSION_KEY = "robots_guard"  # of the metadata of a file, whose value is VERSION
-DAY = "day="  # a partition is named so, as in Hive
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # of records whose time is none
 RAW = "raw"
 
@@ -108,6 +108,7 @@ def _table(name: str, records: Iterable[type[Entry]]) -> LakeTable:
 
 #: The tables, by name.
 LAKE: Mapping[str, LakeTable] = {name: _table(name, kinds) for name, kinds in _KINDS.items()}
+assert tuple(LAKE) == TABLES
 assert {each for kinds in _KINDS.values() for each in kinds} == set(get_args(AnyRecord))
 
 

@@ -23,7 +23,7 @@ import msgspec
 from robots_guard.audit.files import remove
 from robots_guard.audit.lake.places import LakePlace
 from robots_guard.audit.lake.source import SOURCE, check_source
-from robots_guard.audit.partitions import LISTS, refuse_lake
+from robots_guard.audit.partitions import DAY, LISTS, refuse_lake
 from robots_guard.audit.read.parquet import (
     can_read,
     count_rows,
@@ -55,7 +55,6 @@ from robots_guard.audit.segments import (
     why_not_plain,
 )
 from robots_guard.audit.tables import (
-    DAY,
     LAKE,
     NO_DAY,
     RAW,
