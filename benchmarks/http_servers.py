@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from robots_guard.serve.http_listener import HttpProtocol, HttpReply, HttpRequest
+from robots_guard.serve.http_listener import DataPlaneRequest, HttpProtocol, HttpReply
 
 QUESTION = (
     b"GET /check/http/open/page.html?a=1 HTTP/1.1\r\nhost: www.example.org\r\ncontent-length: 0\r\n"
@@ -44,7 +44,7 @@ class Transport(asyncio.Transport):
         if data.endswith(b"\r\n\r\n"):
             self.answered.set()
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, _: str, default: Any = None) -> Any:
         return default
 
     def is_closing(self) -> bool:
@@ -79,7 +79,7 @@ class Bare(asyncio.Protocol):
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
-async def answer(_: HttpRequest) -> HttpReply:
+async def answer(_: DataPlaneRequest) -> HttpReply:
     return HttpReply(200, FIELDS)
 
 

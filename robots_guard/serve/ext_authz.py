@@ -38,10 +38,10 @@ from robots_guard.origin import Origin, parse_authority
 from robots_guard.rep.signals.headers import FIELDS
 from robots_guard.serve.address_book import AddressBook
 from robots_guard.serve.http_listener import (
+    DataPlaneRequest,
     Fields,
     HttpListener,
     HttpReply,
-    HttpRequest,
     listen_http,
 )
 from robots_guard.serve.service import Admitted, DecisionService
@@ -94,7 +94,7 @@ class ExtAuthz:
         self._worker = str(worker).encode()
         self._addresses = AddressBook(networks(service.settings.allow_private), CLOCKS.monotonic)
 
-    async def answer(self, request: HttpRequest) -> HttpReply | bytes:
+    async def answer(self, request: DataPlaneRequest) -> HttpReply | bytes:
         """Answer a request of Envoy."""
         if request.target == RESPOND.encode() and request.method == b"POST":
             return await self._respond(request.fields)
@@ -105,7 +105,9 @@ class ExtAuthz:
 
     # -- a request ----------------------------------------------------------------------------------------
 
-    async def _check(self, request: HttpRequest, target: bytes, scheme: str) -> HttpReply | bytes:
+    async def _check(
+        self, request: DataPlaneRequest, target: bytes, scheme: str
+    ) -> HttpReply | bytes:
         wire = wire_of(request, target, scheme)
         fields = dict(request.fields)
         address = await self._address_of(wire)
@@ -160,7 +162,7 @@ class ExtAuthz:
 _NO_ADDRESS = "The host has no address that may be reached."
 
 
-def wire_of(request: HttpRequest, target: bytes, scheme: str) -> Wire:
+def wire_of(request: DataPlaneRequest, target: bytes, scheme: str) -> Wire:
     """Describe the request that Envoy will send: Host names the origin, and the target is sent as
     it is.
 

@@ -35,7 +35,7 @@ Fields = tuple[tuple[bytes, bytes], ...]
 _BREAKS = re.compile(r"[\r\n\0]")
 
 
-class HttpRequest(NamedTuple):
+class DataPlaneRequest(NamedTuple):
     """A request without content. The names of `fields` are in lower case."""
 
     method: bytes
@@ -77,7 +77,7 @@ _BAD_REQUEST = HttpReply(HTTPStatus.BAD_REQUEST)
 _FAILED = HttpReply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 #: Returns the response to a request, or the bytes of one, which leave as they are.
-Handler = Callable[[HttpRequest], Awaitable[HttpReply | bytes]]
+Handler = Callable[[DataPlaneRequest], Awaitable[HttpReply | bytes]]
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -196,12 +196,12 @@ class HttpProtocol(asyncio.Protocol):
     # -- its response -------------------------------------------------------------------------------------
 
     def _begin_answer(self) -> None:
-        request = HttpRequest(self._parser.get_method(), self._target, tuple(self._fields))
+        request = DataPlaneRequest(self._parser.get_method(), self._target, tuple(self._fields))
         closes = not self._parser.should_keep_alive()
         self._begin_request()
         self._answer = self._loop.create_task(self._reply_to(request, closes))
 
-    async def _reply_to(self, request: HttpRequest, closes: bool) -> None:
+    async def _reply_to(self, request: DataPlaneRequest, closes: bool) -> None:
         try:
             reply = await self._handler(request)
             closes = closes or self._is_ending

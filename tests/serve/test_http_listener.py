@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from robots_guard.serve import http_listener
-from robots_guard.serve.http_listener import HttpReply, HttpRequest, listen_http
+from robots_guard.serve.http_listener import DataPlaneRequest, HttpReply, listen_http
 
 HEAD = b"GET /check/http/a HTTP/1.1\r\nhost: a.example\r\ncontent-length: 0\r\n"
 WHOLE = HEAD + b"\r\n"
@@ -20,13 +20,13 @@ class Handler:
     """Answers each request by its target, after `gate` has been opened."""
 
     def __init__(self) -> None:
-        self.requests: list[HttpRequest] = []
+        self.requests: list[DataPlaneRequest] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = asyncio.Event()
         self.reply: HttpReply | None = None
 
-    async def __call__(self, request: HttpRequest) -> HttpReply:
+    async def __call__(self, request: DataPlaneRequest) -> HttpReply:
         self.requests.append(request)
         try:
             await self.gate.wait()
