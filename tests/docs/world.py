@@ -46,10 +46,8 @@ WITHIN = 90.0  # seconds for a command, and for a program that stays until it is
 #: Programs that stay until the reader ends them, and what they print when they are ready.
 STAYING = [
     (re.compile(r"^(\w+=\S+ )*robots-guard proxy\b(?! ca\b)"), re.compile(r"guarding \S+ on ")),
-    (
-        re.compile(r"^robots-guard serve\b(?!.* --print-config)"),
-        re.compile(r"guarding \S+, "),
-    ),
+    (re.compile(r"^robots-guard serve\b(?!.*--print-config)"), re.compile(r"guarding \S+, ")),
+    (re.compile(r"^envoy -c"), re.compile(r"starting main dispatch loop")),
     (re.compile(r"^mitmdump "), re.compile(r"robots_guard: guarding")),
     (re.compile(r"^robots-guard console "), re.compile(r"the console is at ")),
     (re.compile(r"^robots-guard audit tail\b"), re.compile("")),
@@ -60,6 +58,7 @@ _LISTENS = re.compile(r"--(?:listen|port) (\S+)")
 _DEFAULTS = {
     "robots-guard proxy": "127.0.0.1:8080",
     "robots-guard serve": "127.0.0.1:9001",
+    "envoy -c": "127.0.0.1:8080",
     "mitmdump": "127.0.0.1:8080",
     "robots-guard console": "127.0.0.1:8099",
     "redis-server": "6379",
