@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from integrations.envoy.process import envoy_binary, envoy_configuration
-from integrations.mitmproxy.process import PROGRAMS, environment
+from integrations.mitmproxy.process import PROGRAMS, ROOT, environment
 from integrations.mitmproxy.wire import plain
 
 from robots_guard.gateway.refusal import ProxyReply
@@ -54,6 +54,18 @@ def test_it_is_that_of_the_command(tmp_path):
     )
 
     assert done.stdout == _configuration()
+
+
+def test_the_example_is_what_is_printed():
+    folder = ROOT / "examples" / "envoy"
+    settings = {"ROBOTS_GUARD_CONFIG": str(folder / "robots_guard.toml")}
+    command = [str(PROGRAMS / "robots-guard"), "serve", "--print-config=envoy"]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment() | settings, check=True
+    )
+
+    assert done.stdout == (folder / "envoy.yaml").read_text()
 
 
 def test_it_fails_closed():
