@@ -31,6 +31,7 @@ from robots_guard.serve.certificates import CA_CERTIFICATE, Minter
 from robots_guard.serve.ext_authz import serve_ext_authz
 from robots_guard.serve.service import DecisionService
 from robots_guard.settings import ProxySettings, settings_of
+from robots_guard.testing import Loopback
 
 PATIENCE = 60.0  # seconds for a start or a stop
 
@@ -62,6 +63,14 @@ class NamedSites(Sites):
 
     _numbers = itertools.count(1)
 
+    def __init__(self, net: Loopback, authority: object) -> None:
+        super().__init__(net, authority)
+        self.started: list[NamedSite] = []
+
+    def new_address(self) -> str:
+        """An address that no site has yet."""
+        return next(self._addresses)
+
     def start(  # type: ignore[override]
         self,
         scheme: str = "http",
@@ -74,13 +83,14 @@ class NamedSites(Sites):
     ) -> NamedSite:
         """The site is known by the first of `names`, and certified for all of them."""
         names = names or (f"site{next(self._numbers)}.test",)
-        address = address or next(self._addresses)
+        address = address or self.new_address()
         NAMES.update(dict.fromkeys(names, address))
         tls = self._tls(names, authority or self._ca) if scheme == "https" else None
         origin = self._net.origin(robots, pages, tls=tls, address=address)  # type: ignore[arg-type]
         tap = Tap(address, origin.port, port)
         self._taps.append(tap)
-        return NamedSite(origin, tap, name=names[0])
+        self.started.append(NamedSite(origin, tap, name=names[0]))
+        return self.started[-1]
 
 
 @contextlib.contextmanager

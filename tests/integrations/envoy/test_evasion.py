@@ -152,7 +152,7 @@ class Named:
 def named(sites, ca_file, tmp_path_factory):
     """An Envoy that reaches the sites of the rows by name, at the default ports."""
     known = ("example.test", "allowed.test", "xn--fa-hia.de", "xn--bcher-kva.example")
-    address = next(sites._addresses)
+    address = sites.new_address()
     forbidding = [sites.start("http", names=known, port=80, address=address)]
     forbidding.append(sites.start("https", names=known, port=443, address=address))
     open_tls = sites.start("https", 404, names=("open.test",), port=443)
