@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from robots_guard.serve.icap.handler import IcapHandler
 from robots_guard.serve.icap.protocol import (
@@ -49,8 +49,8 @@ class IcapConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transport has all methods of asyncio's, and is none of its classes.
+        self._transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
         self._may_write.set()
 
