@@ -119,7 +119,7 @@ class Site:
 class Sites:
     """Starts sites, each on an address of its own, with a certificate for it where it speaks TLS."""
 
-    _addresses = (f"127.3.{high}.{low}" for high in range(250) for low in range(1, 250))
+    addresses = (f"127.3.{high}.{low}" for high in range(250) for low in range(1, 250))
 
     def __init__(self, net: Loopback, authority: object) -> None:
         self._net = net
@@ -135,7 +135,7 @@ class Sites:
         names: tuple[str, ...] = ("localhost",),
     ) -> Site:
         """`authority` signs its certificate, for its address and `names`; by default the one that the proxies trust."""
-        address = next(self._addresses)
+        address = next(self.addresses)
         tls = self._tls((address, *names), authority or self._ca) if scheme == "https" else None
         origin = self._net.origin(robots, pages, tls=tls, address=address)  # type: ignore[arg-type]
         tap = Tap(address, origin.port)
