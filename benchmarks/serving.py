@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,7 @@ HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 CONNECTIONS = 32
 #: CPU time of a contestant divided by that of the proxy, at most, for each kind of traffic.
-GOALS = {"Envoy": 0.25}
+GOALS = {"Envoy": 0.25, "Squid": 0.3}
 TARGETS = {"HTTP": "/open/page.html?a=1", "HTTP denied": "/private/x"}
 PROXY = "robots-guard proxy"
 
@@ -104,8 +105,39 @@ def envoy(place: Path) -> Iterator[Contestant]:
         yield Contestant("Envoy", port, {"Envoy": process, "service": service})
 
 
+@contextlib.contextmanager
+def squid(place: Path) -> Iterator[Contestant]:
+    port, icap = _free_port(), _free_port()
+    logs = Path(tempfile.mkdtemp(prefix="robots-guard-squid-"))
+    if os.geteuid() == 0:  # Squid then runs as Debian's user
+        shutil.chown(logs, "proxy")
+    authority = trustme.CA()
+    confdir = place / "squid-ca"
+    confdir.mkdir()
+    (confdir / "mitmproxy-ca.pem").write_bytes(
+        authority.private_key_pem.bytes() + authority.cert_pem.bytes()
+    )
+    command = [str(BIN / "robots-guard"), "serve", f"--icap=127.0.0.1:{icap}"]
+    command += [f"--data-plane=127.0.0.1:{port}", f"--confdir={confdir}"]
+    command += settings_in(place, "squid")
+    printed = subprocess.run([*command, "--print-config=squid"], check=True, capture_output=True)
+    configuration = place / "squid.conf"
+    text = printed.stdout.decode().replace("/var/log/squid", str(logs))
+    configuration.write_text(f"{text}pid_filename {logs / 'squid.pid'}\n")
+    with _running(command) as service:
+        _await_port(icap, service)
+        with _running(["squid", "-N", "-f", str(configuration)]) as process:
+            _await_port(port, process)
+            yield Contestant("Squid", port, {"Squid": process, "service": service})
+    shutil.rmtree(logs)
+
+
 #: How each data plane is started.
-CONTESTANTS: list[Callable[[Path], contextlib.AbstractContextManager[Contestant]]] = [proxy, envoy]
+CONTESTANTS: list[Callable[[Path], contextlib.AbstractContextManager[Contestant]]] = [
+    proxy,
+    envoy,
+    squid,
+]
 
 
 @contextlib.contextmanager
