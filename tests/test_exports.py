@@ -16,12 +16,19 @@ def test_public_names_are_sorted_and_exist():
 
 
 @pytest.mark.parametrize(
-    ("host", "extra"), [("scrapy", "scrapy"), ("mitmproxy", "proxy"), ("httpx", "httpx")]
+    ("missing", "package", "extra"),
+    [
+        ("scrapy", "scrapy", "scrapy"),
+        ("mitmproxy", "mitmproxy", "proxy"),
+        ("httpx", "httpx", "httpx"),
+        ("httptools", "serve.launcher", "serve"),
+        ("grpc", "serve.certificates", "serve"),
+    ],
 )
-def test_missing_framework_is_reported_in_one_sentence(host, extra):
+def test_a_missing_extra_is_reported_in_one_sentence(missing, package, extra):
     code = (
-        f"import sys; sys.modules['{host}'] = None\nfrom robots_guard.errors import MissingExtra\n"
-        f"try: import robots_guard.{host}\nexcept MissingExtra as error: print(error)"
+        f"import sys; sys.modules['{missing}'] = None\nfrom robots_guard.errors import MissingExtra\n"
+        f"try: import robots_guard.{package}\nexcept MissingExtra as error: print(error)"
     )
     out = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True

@@ -204,7 +204,7 @@ async def test_a_broken_store_is_a_miss_and_counted(build, caplog):
     decision = await guard.check(ask("/private/x"))
 
     assert decision.verdict.action is Action.DROP
-    assert guard.counts["store/error"] == 3  # looking, looking again, putting
+    assert guard.counts["store/error"] == 4  # looking, looking with the lease and without, putting
     assert caplog.text.count("policy store") == 1  # logged once a minute
 
 

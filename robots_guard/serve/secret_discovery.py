@@ -21,7 +21,10 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from robots_guard.errors import MissingExtra, SettingsError
+import grpc
+import grpc.aio
+
+from robots_guard.errors import SettingsError
 from robots_guard.serve.certificates import Minter, NoLeaf
 from robots_guard.serve.discovery_messages import (
     SECRET_TYPE,
@@ -31,12 +34,6 @@ from robots_guard.serve.discovery_messages import (
     encode_response,
 )
 from robots_guard.serve.protocols import Running
-
-try:
-    import grpc
-    import grpc.aio
-except ImportError:  # pragma: no cover
-    raise MissingExtra("serve", "the certificates of Envoy") from None
 
 log = logging.getLogger("robots_guard")
 

@@ -57,8 +57,8 @@ def test_by_default_today_is_left_for_later(here, audit_log, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "give either --format or --parquet"),
-        (("--format", "csv", "--parquet", "x"), "give either --format or --parquet"),
+        ((), "give either --format (ecs, "),
+        (("--format", "csv", "--parquet", "x"), "give either --format (ecs, "),
         (("--format", "csv", "--by", "day"), "--by and --source go with --parquet"),
         (("--parquet", "x", "--action", "drop"), "--action cannot be combined"),
         (("--parquet", "x", "--since", "1d"), "--since cannot be combined"),

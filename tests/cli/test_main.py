@@ -164,7 +164,7 @@ WRONG = [
     ),
     (
         ["audit", "export"],
-        "Missing option '--format': choose from ecs, otel, heritrix, csv, squid, signals (see ",
+        "give either --format (ecs, otel, heritrix, csv, squid, signals) or --parquet (see ",
     ),
 ]
 

@@ -184,7 +184,7 @@ def export(
     Exit status: 0 written, 1 with --parquet, if a file or record could not be read and was left out.
     """
     if (form is None) == (parquet is None):
-        raise click.UsageError("give either --format or --parquet")
+        raise click.UsageError(f"give either --format ({', '.join(FORMATS)}) or --parquet")
     if parquet is not None:
         return _export_to_lake(audit_log, parquet, source or SOURCE, output, values)
     if by or source:
