@@ -95,7 +95,7 @@ def listening(address: Address, option: str) -> Iterator[socket.socket]:
     except OSError as error:
         why = os.strerror(error.errno).lower() if error.errno else str(error)
         raise SettingsError(
-            f"{option} {address}: cannot listen ({why}): choose another address"
+            f"{option} {address}: cannot listen ({why}): {_remedy(address, error)}"
         ) from None
     file = _file_at(address.path)
     try:
@@ -104,6 +104,15 @@ def listening(address: Address, option: str) -> Iterator[socket.socket]:
     finally:
         if file is not None and _file_at(address.path) == file and os.getpid() == file.owner:
             Path(address.path).unlink()
+
+
+def _remedy(address: Address, error: OSError) -> str:
+    folder = Path(address.path).parent
+    if address.path and isinstance(error, FileNotFoundError):
+        return f"create the directory {folder}"
+    if address.path and isinstance(error, PermissionError):
+        return f"let this user write to the directory {folder}, or choose another one"
+    return "choose another address"
 
 
 class _SocketFile(NamedTuple):

@@ -183,7 +183,7 @@ def test_a_file_that_is_no_socket_is_left_alone(start, tmp_path):
         (("--envoy", "9001"), "--envoy '9001' is not an address: use unix:PATH"),
         (("--envoy", "127.0.0.1:99999"), "is not an address"),
         (("--envoy", "unix:"), "names no path"),
-        (("--envoy", "unix:/nowhere/at/all.sock"), "cannot listen (no such file or directory)"),
+        (("--envoy", "unix:/nowhere/at/all.sock"), "create the directory /nowhere/at"),
         (("--envoy", "unix:/tmp/" + "x" * 200), "cannot listen (af_unix path too long)"),
         (("--icap", "127.0.0.1:1", "--data-plane", "nowhere"), "--data-plane 'nowhere' is not"),
         (("--icap", "127.0.0.1:0", "--upstream-ca", "/nowhere.pem"), "--upstream-ca"),
@@ -212,6 +212,7 @@ def test_an_address_that_is_in_use_is_named(start):
         service = start("--icap", place, waits=False)
         assert service.process.wait(60) == 2
     assert f"--icap {place}: cannot listen (address already in use)" in service.errors
+    assert service.errors.rstrip().endswith("choose another address")
 
 
 def test_each_worker_has_an_address_for_envoy_and_all_share_that_of_icap(start, connect, tmp_path):
