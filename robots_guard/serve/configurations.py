@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 TEMPLATES = {"envoy": "envoy.yaml.j2", "squid": "squid.conf.j2"}
 #: The protocol by which each program asks.
 PROTOCOLS = {"envoy": "envoy", "squid": "icap"}
+_EXAMPLES = {"envoy": "--envoy unix:/run/robots_guard/envoy.sock", "squid": "--icap 127.0.0.1:1344"}
 _MARGIN = 5.0  # seconds by which the program is more patient than the service
 _NOT_IN_WORD = re.compile(r"""[\s"'\\#%\x00-\x1f]""")
 
@@ -53,8 +54,12 @@ def render(program: str, plan: Plan) -> str:
     protocol = PROTOCOLS[program]
     if protocol not in plan.listen:
         raise SettingsError(
-            f"--{protocol} is not set: {program} must know where to ask, such as"
-            f" --{protocol} unix:/run/robots_guard/{protocol}.sock"
+            f"--{protocol} is not set: {program} must know where to ask, such as {_EXAMPLES[program]}"
+        )
+    if program == "squid" and plan.listen[protocol].path:
+        raise SettingsError(
+            f"squid cannot ask at --icap {plan.listen[protocol]}: it reaches no Unix socket, so write"
+            f" {_EXAMPLES[program]}"
         )
     values = values_of(plan)
     if program == "envoy":

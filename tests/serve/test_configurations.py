@@ -33,6 +33,16 @@ def test_a_program_must_know_where_to_ask(program, places, option):
         render(program, plan(places))
 
 
+def test_an_example_of_an_address_is_one_that_the_program_can_use():
+    with pytest.raises(SettingsError, match=r"such as --icap 127\.0\.0\.1:1344$"):
+        render("squid", plan())
+
+
+def test_squid_cannot_ask_at_a_unix_socket():
+    with pytest.raises(SettingsError, match=r"squid cannot ask at .*: .* --icap 127\.0\.0\.1:1344$"):
+        render("squid", plan({"icap": "unix:/run/icap.sock"}))
+
+
 def test_the_program_waits_longer_than_the_service_may_take():
     values = values_of(plan(decision_timeout=20, hold_max=7))
 
