@@ -172,6 +172,11 @@ def load_authority(folder: Path, now: dt.datetime) -> CertificateAuthority:
         authority = _read(path.read_bytes(), now)
         _write_certificate(folder / CA_CERTIFICATE, authority.certificate)
         return authority
+    except PermissionError as error:
+        raise SettingsError(
+            f"this user may not use {str(error.filename)!r}, the CA of confdir {str(folder)!r}: start"
+            " the service as its owner, or name another folder with --confdir"
+        ) from None
     except (OSError, ValueError, TypeError) as error:
         # TypeError: the key is encrypted.
         raise SettingsError(

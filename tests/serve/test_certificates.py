@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import ipaddress
 import multiprocessing
+import os
 import socket
 import ssl
 import threading
@@ -345,6 +347,18 @@ def test_an_intermediate_ca_is_sent_with_each_leaf(tmp_path):
     first, *others = x509.load_pem_x509_certificates(leaf.chain)
     first.verify_directly_issued_by(between)
     assert others == [between]  # the root is the client's
+
+
+def test_a_ca_of_another_user_is_not_to_be_moved_away(tmp_path, monkeypatch):
+    def deny(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    (tmp_path / CA_FILE).touch()
+    monkeypatch.setattr(Path, "read_bytes", deny)
+
+    with pytest.raises(SettingsError, match=f"may not use .*{CA_FILE}.*: .* its owner") as caught:
+        load_authority(tmp_path, NOW)
+    assert "move it away" not in str(caught.value)
 
 
 def test_what_is_not_a_usable_ca(tmp_path):
