@@ -153,6 +153,8 @@ def _objection(name: str, value: Any) -> str:
         return f"{name} belongs to a section: put it below {_headers(homes)}"
     if isinstance(value, Mapping):
         near = nearest(name, tuple(SECTIONS), lambda each: f"[{each}]")
+        if value.keys() <= types_in("").keys():
+            near += "; write what belongs to no section above the first one"
         return f"unknown section [{name}]: {near}"
     names = tuple(types_in(""))
     return f"unknown setting {name}: {nearest(name, names)}; {ALL_SETTINGS}"

@@ -17,6 +17,11 @@ FAULTS = {
     "unknown": ("\nmin_deley = 1", 2, "unknown setting min_deley: did you mean min_delay?"),
     "dashed": ("audit-log = 'x'", 1, "unknown setting audit-log: did you mean audit_log?"),
     "section": ("\n\n[prxy]\nworkers = 2", 3, "unknown section [prxy]: did you mean [proxy]?"),
+    "package": (
+        "[robots_guard]\nagent = 'x'",
+        1,
+        "write what belongs to no section above the first one",
+    ),
     "within": (
         "[proxy]\n\nworker = 2",
         3,
