@@ -44,6 +44,16 @@ def test_export_names_what_it_wrote_and_the_next_one_has_nothing_to_do(here, aud
     assert here(*command) == (0, "", "robots-guard: there is nothing new before 2027-01-16\n")
 
 
+def test_an_export_on_the_first_day_says_how_to_have_it(here, audit_log, tmp_path, monkeypatch):
+    clocks = Clocks(now=lambda: AT + 3600, monotonic=lambda: 7.0)
+    monkeypatch.setattr(reports, "CLOCKS", clocks)
+    command = ("audit", "export", "--audit-log", audit_log, "--parquet", tmp_path / "lake")
+
+    _, _, err = here(*command)
+
+    assert err.endswith("2027-01-15: --until 2027-01-16 exports the day so far\n")
+
+
 def test_by_default_today_is_left_for_later(here, audit_log, tmp_path, monkeypatch):
     command = ("audit", "export", "--audit-log", audit_log, "--parquet", tmp_path / "lake")
     for now, found in ((AT + 3600, False), (AT + 86400, True)):

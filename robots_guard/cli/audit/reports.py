@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -216,9 +217,14 @@ def _export_to_lake(
             found += 1
             write_line(f"{safe(each.name)}\t{each.records} records, {each.added} new")
     if not found:
-        click.echo(f"robots-guard: there is nothing new before {first}", err=True)
+        hint = "" if until else f": --until {_day_after(first)} exports the day so far"
+        click.echo(f"robots-guard: there is nothing new before {first}{hint}", err=True)
     report_unreadable(trouble)
     return LEFT_OUT if trouble.files or trouble.newer else 0
+
+
+def _day_after(day: str) -> str:
+    return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
 def _export_lines(
