@@ -39,7 +39,9 @@ def test_an_example_of_an_address_is_one_that_the_program_can_use():
 
 
 def test_squid_cannot_ask_at_a_unix_socket():
-    with pytest.raises(SettingsError, match=r"squid cannot ask at .*: .* --icap 127\.0\.0\.1:1344$"):
+    with pytest.raises(
+        SettingsError, match=r"squid cannot ask at .*: .* --icap 127\.0\.0\.1:1344$"
+    ):
         render("squid", plan({"icap": "unix:/run/icap.sock"}))
 
 
