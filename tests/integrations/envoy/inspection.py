@@ -69,7 +69,7 @@ class NamedSites(Sites):
 
     def new_address(self) -> str:
         """An address that no site has yet."""
-        return next(self._addresses)
+        return next(self.addresses)
 
     def start(  # type: ignore[override]
         self,
