@@ -74,6 +74,15 @@ def test_it_fails_closed():
         assert not any(never in line for line in lines(text)), never
 
 
+def test_no_connect_makes_a_connection():
+    found = lines(written())
+    assert "acl inside_tunnel connections_encrypted" in found
+    assert found.index("http_access deny CONNECT inside_tunnel") < found.index(
+        "http_access allow clients"
+    )
+    assert "adaptation_access robots_guard_requests deny CONNECT !inside_tunnel" in found
+
+
 def networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     found = [line.split()[3:] for line in lines(written()) if line.startswith("acl not_public")]
     return [ipaddress.ip_network(each) for line in found for each in line]

@@ -1,4 +1,4 @@
-"""A site that does not read the body of a GET request, and so parses it as the next request."""
+"""A site that does not read the body of a request, and so parses it as the next request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trustme
 
 class _Unread(http.server.SimpleHTTPRequestHandler):
     """The handler of `python3 -m http.server --protocol HTTP/1.1`, which does not read bodies of
-    GET.
+    GET, and answers other methods in the same way.
     """
 
     protocol_version = "HTTP/1.1"
@@ -30,6 +30,8 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PROPFIND = do_GET
+
     def finish(self) -> None:
         """Close like nginx (lingering_close): an unread body would reset the connection and lose
         the answer.
@@ -45,7 +47,7 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
 
 
 class UnreadSite(http.server.ThreadingHTTPServer):
-    """A site that answers a GET at once and parses its body as the next request.
+    """A site that answers a request at once and parses its body as the next request.
 
     `lines` are the request lines it has read. With an `authority`, it uses TLS.
     Clients know it by `name`.

@@ -12,6 +12,7 @@ import socket
 import pytest
 from integrations.mitmproxy.wire import closed, connected, exchange, read_answer, tunnel
 from integrations.squid.conftest import bumped, get
+from support.unread import UnreadSite
 
 from robots_guard.testing import Reply
 
@@ -99,6 +100,33 @@ def test_a_request_in_a_body(integration, site, method, fields, body):
             connection.sendall((head + body).encode("latin-1"))
             connection.shutdown(socket.SHUT_WR)
         closed(connection)
+
+
+@pytest.fixture(params=["http", "https"])
+def deaf(request, authority):
+    with UnreadSite(authority if request.param == "https" else None) as server:
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_body_that_the_site_does_not_read(integration, deaf, method, framing):
+    """It would be the site's next request, so it is the last one of its connection."""
+    body = smuggled(deaf).encode()
+    said, sent = f"Content-Length: {len(body)}", body
+    if framing == "chunked":
+        said, sent = "Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with kept(integration, deaf) as (connection, prefix):
+        host = f"Host: {deaf.authority}\r\n"
+        first = f"{method} {prefix}/open HTTP/1.1\r\n{host}{said}\r\n\r\n".encode() + sent
+        assert exchange(connection, first).status == 200
+        for page in ("/second", "/third"):
+            answer = exchange(connection, f"GET {prefix}{page} HTTP/1.1\r\n{host}\r\n".encode())
+            assert (answer.status, answer.body) == (200, page.encode())
+    assert deaf.lines[1:] == [
+        f"{each} HTTP/1.1" for each in (f"{method} /open", "GET /second", "GET /third")
+    ]
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -244,6 +272,20 @@ def test_connect_and_a_tls_handshake_touch_nothing(integration, https_site):
         assert exchange(connection, head.encode()).status == 403
     assert [each.target for each in https_site.origin.received] == ["/robots.txt"]
     assert https_site.seen()[:2] == (1, 1)  # the service's
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_tunnel_inside_a_tunnel(integration, https_site, sites, scheme):
+    """Squid would forward its bytes without looking at them."""
+    other = sites.start(scheme)
+    with bumped(integration, https_site.authority) as connection:
+        connection.settimeout(2)
+        head = f"CONNECT {other.authority} HTTP/1.1\r\nHost: {other.authority}\r\n\r\n"
+        assert exchange(connection, head.encode(), body=False).status == 403
+        with contextlib.suppress(OSError):
+            connection.sendall(smuggled(other).encode())
+        closed(connection)
+    assert (https_site.seen()[0], other.seen()[0]) == (0, 0)
 
 
 def test_another_site_inside_a_tunnel_is_judged_as_that_site(integration, https_site, sites):
