@@ -345,6 +345,27 @@ def test_a_connection_is_used_again_after_requests_without_a_body(integration, s
 # -- several requests on a connection --------------------------------------------------------------
 
 
+#: What Envoy's router does at the request of a client that it takes for internal.
+REPEATS = {
+    "retries": "x-envoy-retry-on: 5xx,reset,connect-failure\r\nx-envoy-max-retries: 3\r\n",
+    "hedging": "x-envoy-hedge-on-per-try-timeout: true\r\nx-envoy-retry-on: 5xx\r\n"
+    "x-envoy-upstream-rq-per-try-timeout-ms: 100\r\n",
+}
+
+
+@pytest.mark.parametrize("fields", REPEATS.values(), ids=REPEATS)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_client_cannot_have_a_request_sent_twice(integration, sites, scheme, fields):
+    """Each request was permitted once, and has one turn."""
+    pages = {"/error": Reply(status=500), "/reset": Reply(reset=True), "/slow": Reply(delay=0.3)}
+    site = sites.start(scheme, pages=pages)
+    for target in pages:
+        with kept(integration, site) as (connection, at):
+            head = f"GET {at}{target} HTTP/1.1\r\nHost: {site.authority}\r\n{fields}\r\n"
+            exchange(connection, head.encode())
+    assert site.origin.targets == [*pages]
+
+
 def test_pipelined_requests_are_judged_one_by_one(integration, site):
     with kept(integration, site) as (connection, at):
         for target in ("/open", FORBIDDEN, "/open2"):
