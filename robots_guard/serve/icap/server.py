@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Protocol, cast
+from typing import cast
 
 from robots_guard.serve.icap.handler import IcapHandler
 from robots_guard.serve.icap.protocol import (
@@ -21,7 +21,7 @@ from robots_guard.serve.icap.protocol import (
     RequestReader,
     error_response,
 )
-from robots_guard.serve.service import DecisionService
+from robots_guard.serve.protocols import Running
 
 log = logging.getLogger("robots_guard")
 
@@ -48,14 +48,14 @@ class IcapConnection(asyncio.Protocol):
     # -- asyncio's callbacks -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        # uvloop's transport has all methods of asyncio's, and is none of its classes.
+        """Note the connection."""
+        # uvloop's transport has all methods of asyncio's, but is no subclass of it.
         self._transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
         self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, and answer it unless an earlier request is under way."""
+        """Read what has come, and answer it unless an earlier request is in progress."""
         self._reader.feed(data)
         if self._task is None:
             self._begin_next()
@@ -82,7 +82,7 @@ class IcapConnection(asyncio.Protocol):
     # -- one request after another -----------------------------------------------------------------------
 
     def end(self) -> None:
-        """Close the connection, after the response to the request that is under way."""
+        """Close the connection after the response to the request in progress."""
         self._ending = True
         if self._task is None and self._transport is not None:
             self._transport.close()
@@ -145,7 +145,7 @@ class IcapServer:
         self._connections = connections
 
     def close(self) -> None:
-        """Listen no longer, and close each connection after the response that is under way."""
+        """Accept no more connections, and close each one after the response in progress."""
         self._server.close()
         for connection in list(self._connections):
             connection.end()
@@ -167,19 +167,7 @@ async def listen(answer: Answer, tag: str, listener: socket.socket) -> IcapServe
     return IcapServer(server, connections)
 
 
-class RunningWorker(Protocol):
-    """What a worker serves the protocol with."""
-
-    @property
-    def service(self) -> DecisionService:
-        """Answers the questions."""
-
-    @property
-    def listener(self) -> socket.socket:
-        """Where Squid asks them."""
-
-
-async def start(running: RunningWorker) -> IcapServer:
-    """Answer Squid's questions at a listener by a decision service."""
+async def start(running: Running) -> IcapServer:
+    """Answer Squid's questions as one of the protocols of the decision service."""
     handler = IcapHandler(running.service)
     return await listen(handler.answer, handler.tag, running.listener)
