@@ -10,14 +10,15 @@ A template gets:
     data_plane         the `host` and `port` on which the program listens for crawlers
     decision_timeout   seconds within which the service has a verdict, without the time for a turn
     hold_max           seconds for which the service holds a request for its turn
-    timeout            seconds after which the program gives the service up, which is longer
+    timeout            seconds after which the program gives up waiting for the service: more than
+                       both together
     connect_ports      the ports that tunnels may lead to, as pairs of the first and the last one
     bad_ports          the ports of other protocols, which may not be reached at all
     allow_private      the private networks that may be reached
     confdir            the folder of the CA
     ca_certificate     the CA's certificate
     ca_pair            the CA's key and certificate in one file
-    trusted            the file of authorities by which sites are verified
+    trusted            the file of the authorities that sites are verified with
     user_agent         the User-Agent of every request, or None for the client's own
     judges_responses   whether a response may not be passed on before the service has judged it
     respects_retry_after
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from robots_guard.core.addresses import BAD_PORTS, networks
 from robots_guard.errors import SettingsError
+from robots_guard.serve.certificates import CA_CERTIFICATE, CA_FILE
 from robots_guard.serve.plan import Plan
 from robots_guard.settings import ProxySettings
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 TEMPLATES = {"envoy": "envoy.yaml.j2", "squid": "squid.conf.j2"}
 #: The protocol by which each program asks.
 PROTOCOLS = {"envoy": "envoy", "squid": "icap"}
-_EXAMPLES = {"envoy": "--envoy unix:/run/robots_guard/envoy.sock", "squid": "--icap 127.0.0.1:1344"}
+_EXAMPLES = {"envoy": "unix:/run/robots_guard/envoy.sock", "icap": "127.0.0.1:1344"}
 _MARGIN = 5.0  # seconds by which the program is more patient than the service
 _NOT_IN_WORD = re.compile(r"""[\s"'\\#%\x00-\x1f]""")
 
@@ -54,12 +56,13 @@ def render(program: str, plan: Plan) -> str:
     protocol = PROTOCOLS[program]
     if protocol not in plan.listen:
         raise SettingsError(
-            f"--{protocol} is not set: {program} must know where to ask, such as {_EXAMPLES[program]}"
+            f"--{protocol} is not set: {program} must know where to ask, such as"
+            f" --{protocol} {_EXAMPLES[protocol]}"
         )
     if program == "squid" and plan.listen[protocol].path:
         raise SettingsError(
             f"squid cannot ask at --icap {plan.listen[protocol]}: it reaches no Unix socket, so write"
-            f" {_EXAMPLES[program]}"
+            f" --{protocol} {_EXAMPLES[protocol]}"
         )
     values = values_of(plan)
     if program == "envoy":
@@ -85,8 +88,8 @@ def values_of(plan: Plan) -> dict[str, object]:
         "bad_ports": sorted(BAD_PORTS),
         "allow_private": [str(each) for each in networks(settings.allow_private)],
         "confdir": str(confdir),
-        "ca_certificate": str(confdir / "mitmproxy-ca-cert.pem"),
-        "ca_pair": str(confdir / "mitmproxy-ca.pem"),
+        "ca_certificate": str(confdir / CA_CERTIFICATE),
+        "ca_pair": str(confdir / CA_FILE),
         "trusted": plan.trusted,
         "user_agent": settings.fetch_user_agent if settings.set_user_agent else None,
         "judges_responses": _judges_responses(settings),

@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def authority_folder(self) -> Path:
-        """The folder of the CA, by default that of the proxy's, as an absolute path: Envoy and Squid
+        """The folder of the CA, by default the proxy's, as an absolute path: Envoy and Squid
         run in other directories. Raises SettingsError."""
         try:
             folder = self.confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
@@ -91,7 +91,7 @@ def check(plan: Plan) -> None:
     if not any(name in plan.listen for name in DECISIONS):
         raise SettingsError(
             "there is nothing to serve: set --envoy for Envoy, or --icap for Squid, such as"
-            " --envoy unix:/run/robots_guard/envoy.sock"
+            " --envoy unix:/run/robots_guard/envoy.sock or --icap 127.0.0.1:1344"
         )
     if plan.workers > 1 and plan.settings.store.startswith("memory:"):
         raise SettingsError(

@@ -29,8 +29,11 @@ def plan(places=None, **given):
     [("envoy", {"icap": "127.0.0.1:1344"}, "--envoy"), ("squid", None, "--icap")],
 )
 def test_a_program_must_know_where_to_ask(program, places, option):
-    with pytest.raises(SettingsError, match=f"{option} is not set: {program} must know"):
+    with pytest.raises(SettingsError, match=f"{option} is not set: {program} must know") as error:
         render(program, plan(places))
+
+    *_, proposed = str(error.value).split()
+    assert render(program, plan({option.removeprefix("--"): proposed}))
 
 
 def test_an_example_of_an_address_is_one_that_the_program_can_use():
