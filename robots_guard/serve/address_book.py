@@ -52,7 +52,7 @@ class AddressBook:
             found = self._lookups[host] = lookup(host, 0)
         try:
             return self._choose(host, await _result_in_time(found))
-        except OSError:  # TimeoutError is one. This is not kept: the next request asks again.
+        except OSError:  # or TimeoutError, a subclass. Not cached: the next request looks up again.
             return None
         finally:
             self._lookups.pop(host, None)

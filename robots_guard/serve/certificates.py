@@ -54,7 +54,7 @@ class NoLeaf(Exception):
 
 
 class Leaf(NamedTuple):
-    """A certificate with its key, both in PEM. `version` is another one for each certificate."""
+    """A certificate with its key, both in PEM. `version` differs for each certificate."""
 
     chain: bytes
     key: bytes
@@ -145,7 +145,7 @@ class Minter:
 
 
 def certified_host(name: str) -> str:
-    """The canonical host that a certificate for this name names. Raises NoLeaf.
+    """Return the canonical host for which the certificate of a name is valid. Raises NoLeaf.
 
     A ClientHello contains the A-label of a host, without a port (RFC 6066 section 3). Some clients
     send an address; it is accepted, because the certificate then names it as an address.
@@ -317,6 +317,7 @@ def _utc(seconds: float) -> dt.datetime:
 
 
 def _is_usable(leaf: Leaf, now: dt.datetime) -> bool:
-    """Whether a cached leaf is valid long enough, and not of a future that the clock has left."""
+    """Whether a cached leaf is valid long enough, and was not issued by a clock that has been set back
+    since."""
     left = leaf.not_after - now
     return LEAST_LEFT < left <= LEAF_LIFETIME

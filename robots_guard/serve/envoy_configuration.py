@@ -1,4 +1,4 @@
-"""What only the configuration of Envoy contains (`templates/envoy*`).
+"""The configuration of Envoy, and the values that only its templates get (`templates/envoy*`).
 
 Invariant: the configuration fails closed, and lets no request reach a site that the service has not
 permitted, at an address that the service has not checked.

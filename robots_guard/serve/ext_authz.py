@@ -1,4 +1,4 @@
-"""Envoy's questions: ext_authz over HTTP, and the hook for responses.
+"""Envoy's questions: ext_authz over HTTP, and the reports of its Lua filter on responses.
 
 Before Envoy forwards a request, its filter ext_authz sends the head of the request to
 
@@ -16,7 +16,7 @@ site asks to wait, or if the response has fields in which sites state signals. A
 response pass, and a 200 replaces it.
 
 ext_authz takes every status from 500 for a failure of this service and drops its fields, and it
-takes 200 for permission. So such statuses travel as others (`CARRIERS`), which the configuration of
+takes 200 for permission. So such statuses are sent as others (`CARRIERS`), which the configuration of
 Envoy translates back (`templates/envoy.yaml.j2`).
 
 Invariant: deny first. A 200 to a check is sent for an `Admitted` only.
@@ -50,8 +50,8 @@ from robots_guard.settings import CLOCKS
 if TYPE_CHECKING:
     from robots_guard.serve.protocols import Running
 
-#: The statuses that ext_authz would misread, and those by which they travel. No server uses the
-#: latter (they are not assigned by IANA).
+#: The statuses that ext_authz would misread, and those that are sent instead. IANA has assigned
+#: none of the latter, so that no site answers with them.
 CARRIERS: Final = {200: 460, 204: 464, 500: 470, 502: 472, 503: 473, 504: 474}
 
 CHECKS: Final = {"/check/http": "http", "/check/https": "https"}
@@ -61,7 +61,7 @@ _CLIENT = b"robots-guard-client"
 _SCHEME = b"robots-guard-scheme"
 _CONNECT = b"robots-guard-connect"
 _SNI = b"robots-guard-sni"
-_UNSET = "-"  # what Envoy writes for a value that there is not
+_UNSET = "-"  # what Envoy writes for a missing value
 _STATUS = b"robots-guard-status"
 _METHOD = b"robots-guard-method"
 
@@ -194,7 +194,7 @@ def wire_of(request: DataPlaneRequest, target: bytes, scheme: str) -> Wire:
 
 
 def _scheme_of(fields: Mapping[bytes, bytes], scheme: str) -> str:
-    """The scheme of a listener, or what is none if the client names another one."""
+    """The scheme of a listener, or a text that is no scheme if the client names another one."""
     named = _text(fields.get(_SCHEME, b""))
     if named in ("", scheme):
         return scheme
@@ -203,7 +203,7 @@ def _scheme_of(fields: Mapping[bytes, bytes], scheme: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _origin(scheme: str, hosts: tuple[str, ...]) -> Origin | None:
-    """The origin that is named; None if it cannot be read. Cached, because a crawler visits the
+    """The origin that a Host field names; None if it cannot be read. Cached, because a crawler visits the
     same few sites."""
     if len(hosts) != 1:
         return None
@@ -231,7 +231,7 @@ def _user_agents(fields: Fields) -> tuple[str, ...]:
 
 
 def _text(value: bytes) -> str:
-    """Decode the bytes of a name. Bytes that are not ASCII are escaped, so that they fail as one."""
+    """Decode the bytes of a name. Bytes that are not ASCII are escaped: such a text is no valid name."""
     return value.decode("ascii", "backslashreplace")
 
 

@@ -33,9 +33,9 @@ log = logging.getLogger("robots_guard")
 #: The sockets of each protocol: one for all workers, or one for each.
 Listeners = Mapping[str, Sequence[socket.socket]]
 
-_LOG_EVERY = 5.0  # seconds between two looks for counts to be logged
+_LOG_EVERY = 5.0  # seconds between two checks for counts to be logged
 _CLOSE_TIMEOUT = 2.0  # seconds for the last answers to be written
-_POLL = 0.05  # seconds between two looks for requests that are under way
+_POLL = 0.05  # seconds between two checks for requests that are under way
 
 
 def serve(plan: Plan, announce: Callable[[Plan], None]) -> None:
@@ -167,7 +167,7 @@ def _log_to_standard_error() -> None:
 
 
 def notice(plan: Plan) -> str:
-    """What the program says when it listens."""
+    """The line that the program prints when it listens."""
     settings = plan.settings
     places = ", ".join(f"{name} on {address}" for name, address in plan.listen.items())
     log_place, store = settings.shown("audit_log"), settings.shown("store")

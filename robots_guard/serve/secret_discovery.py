@@ -2,7 +2,7 @@
 
 Envoy pauses a TLS handshake, subscribes to the secret with the name in the ClientHello, and goes on
 when it has a certificate; if there is none, the handshake fails. Only the delta protocol can remove
-a secret: over REST and by the "state of the world" protocol Envoy 1.40 keeps each one for ever
+a secret: over REST and by the "state of the world" protocol Envoy 1.40 keeps each one forever
 (docs/decisions/0031).
 
 Invariant: a name without a leaf is answered as removed, so that no handshake waits for it. Each
@@ -135,8 +135,8 @@ def _batches(names: list[str]) -> Iterator[list[str]]:
 class SecretListener:
     """Serves secrets on a socket that is listening already.
 
-    gRPC can only listen at addresses that it opens itself. So each connection is handed on, to a
-    Unix socket in a folder that only this user may read. Envoy has one connection, of little use.
+    gRPC can only listen at addresses that it opens itself. So each connection is relayed to a Unix
+    socket in a folder that only this user may read. Envoy opens one connection, with little traffic.
     """
 
     def __init__(self, minter: Minter, *, ttl: int = SECRET_TTL) -> None:
@@ -157,7 +157,7 @@ class SecretListener:
             self._relay = await asyncio.start_server(self._accept, sock=listener)
 
     def close(self) -> None:
-        """Accept no more connections, and end those there are."""
+        """Accept no more connections, and end the open ones."""
         if self._relay is not None:
             self._relay.close()
         for connection in self._connections:

@@ -147,7 +147,7 @@ class DecisionService:
             raise SettingsError(self.fault)
 
     async def _judge(self, wire: Wire, user: str | None, in_tunnel: bool) -> Decision:
-        """The decision of all agents the request is judged as."""
+        """The decision for all agents that the request is judged as."""
         agents = self._identity.agents(user, wire.user_agents)
         known = partial(self._known_refusal, in_tunnel=in_tunnel)
         decision = self._admission.judge_at_once(wire, agents, known)
@@ -232,8 +232,8 @@ class DecisionService:
         return self._refusals.reply_to(decision, head.method)
 
     def reply_to_unknown(self, head: ResponseHead) -> ProxyReply | None:
-        """The response to a request that is not, or no longer, known. Its origin is not known
-        either, so that an override may enforce its signals."""
+        """Return the response that replaces one to an unknown or forgotten request, or None. Its origin
+        is unknown, too, so any override might enforce its signals."""
         settings = self.settings
         if not (settings.enforces_signals or settings.overrides):
             return None

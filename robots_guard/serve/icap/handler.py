@@ -1,10 +1,10 @@
 """The handler: answers ICAP requests by the decision service.
 
     OPTIONS   what the service offers
-    REQMOD    a request is admitted: 204, or our reply in its place
-    RESPMOD   a response has begun: 204, or our reply in its place
+    REQMOD    a request is admitted: 204, or the response to its client
+    RESPMOD   a response has begun: 204, or the response that replaces it
 
-Squid keeps the decision's id for the time of the request (`adaptation_masterx_shared_names`) and
+Squid keeps the decision's id until the request has ended (`adaptation_masterx_shared_names`) and
 hands it in with the response. So neither the request nor the response is changed, and the site
 never sees the id. With the decision, Squid also gets the name of the service that must see the
 response, if one must (`X-Next-Services`).
@@ -124,7 +124,7 @@ class IcapHandler:
         return self._reply(reply, method)
 
     def _reply(self, reply: ProxyReply, method: str) -> IcapResponse:
-        """Our own response, in place of the request or of the site's response."""
+        """The guard's own response, in place of the request or of the site's response."""
         body = None if method == "HEAD" else reply.body
         return http_response(self.tag, reply_head(reply), body)
 

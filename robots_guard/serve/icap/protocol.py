@@ -1,7 +1,7 @@
 """ICAP/1.0 (RFC 3507): requests are read from bytes, and responses are written to bytes.
 
-Everything here is pure: no I/O, no clock. A service of this kind answers from the encapsulated
-heads alone, so a body is skipped as it arrives and never kept.
+Everything here is pure: no I/O, no clock. The service answers from the encapsulated heads
+alone, so a body is skipped as it arrives and never kept.
 
 Invariant: a request is returned only if it is complete and can be read in one way. Everything else
 raises ProtocolError, after which the connection must be closed, because it is not known where the
@@ -95,7 +95,7 @@ class RequestReader:
 
     @property
     def buffered(self) -> int:
-        """The number of bytes that are kept."""
+        """The number of bytes in the buffer."""
         return len(self._buffer)
 
     def next(self) -> IcapRequest | None:
