@@ -176,11 +176,8 @@ def _remove_stale(path: str) -> None:
 
 async def start_server(
     factory: Callable[[], asyncio.BaseProtocol], listener: socket.socket
-) -> asyncio.AbstractServer:
+) -> asyncio.Server:
     """Accept the connections of a listener. `factory` makes a protocol for each."""
+    # Without `backlog`, asyncio would shorten the queue of the listener to 100 connections.
     loop = asyncio.get_running_loop()
-    listener.setblocking(False)
-    if listener.family == socket.AF_UNIX:
-        # uvloop's `create_server` takes no Unix sockets, and asyncio's would remove no file.
-        return await loop.create_unix_server(factory, sock=listener, backlog=BACKLOG)
     return await loop.create_server(factory, sock=listener, backlog=BACKLOG)

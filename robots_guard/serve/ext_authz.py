@@ -252,11 +252,10 @@ def carried(reply: ProxyReply) -> HttpReply:
 
 
 async def serve_ext_authz(
-    service: DecisionService, listen: str | socket.socket, *, worker: int = 0
+    service: DecisionService, listener: socket.socket, *, worker: int = 0
 ) -> HttpListener:
-    """Serve Envoy's questions at an address, `unix:PATH` or `HOST:PORT`, or on a socket. Raises
-    OSError."""
-    return await listen_http(listen, ExtAuthz(service, worker).answer)
+    """Serve Envoy's questions on a listening socket."""
+    return await listen_http(listener, ExtAuthz(service, worker).answer)
 
 
 async def start(running: Running) -> HttpListener:

@@ -11,25 +11,21 @@ or by nothing, and the connection is closed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from pathlib import Path
 from typing import NamedTuple, cast
 
 import httptools
+
+from robots_guard.operation.listeners import start_server
 
 log = logging.getLogger("robots_guard")
 
 MAX_HEAD = 128 * 1024  # bytes of a request; Envoy accepts 60 KiB of its client
 HEAD_TIMEOUT = 10.0  # seconds from the first byte of a request to its last one
-UNIX = "unix:"  # the beginning of an address that is the path of a socket
-_BACKLOG = 1024
-_SOCKET_MODE = 0o660  # the group of the socket's directory may connect
 
 Fields = tuple[tuple[bytes, bytes], ...]
 _BREAKS = re.compile(r"[\r\n\0]")
@@ -115,7 +111,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connections.add(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Cancel the answer: the data plane does not want it any longer."""
+        """Cancel the answer: the data plane no longer waits for it."""
         self._connections.discard(self)
         self.closed.set_result(None)
         self._cancel_deadline()
@@ -225,23 +221,13 @@ def _encoded(reply: HttpReply | bytes, method: bytes, closes: bool) -> bytes:
 class HttpListener:
     """A server for the data plane on one socket."""
 
-    def __init__(
-        self, server: asyncio.Server, connections: set[HttpProtocol], path: Path | None
-    ) -> None:
+    def __init__(self, server: asyncio.Server, connections: set[HttpProtocol]) -> None:
         self._server = server
         self._connections = connections
-        self._path = path
-
-    @property
-    def sockets(self) -> tuple[socket.socket, ...]:
-        """The sockets on which this listens."""
-        return tuple(self._server.sockets)
 
     def close(self) -> None:
-        """Accept no connections any longer, and close each one when its request is answered."""
+        """Accept no more connections, and close each one when its request is answered."""
         self._server.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
         for connection in list(self._connections):
             connection.end()
 
@@ -250,35 +236,8 @@ class HttpListener:
         await asyncio.gather(*(each.closed for each in list(self._connections)))
 
 
-async def listen_http(address: str | socket.socket, handler: Handler) -> HttpListener:
-    """Serve HTTP at an address, `unix:PATH` or `HOST:PORT`, or on a listening socket. Raises OSError.
-
-    A socket file that no process listens on any longer is replaced.
-    """
+async def listen_http(listener: socket.socket, handler: Handler) -> HttpListener:
+    """Serve HTTP on a listening socket."""
     connections: set[HttpProtocol] = set()
-
-    def protocol() -> HttpProtocol:
-        return HttpProtocol(handler, connections)
-
-    loop = asyncio.get_running_loop()
-    if isinstance(address, socket.socket):
-        server = await loop.create_server(protocol, sock=address, backlog=_BACKLOG)
-        return HttpListener(server, connections, None)
-    if address.startswith(UNIX):
-        path = Path(address.removeprefix(UNIX))
-        with _permissions():
-            server = await loop.create_unix_server(protocol, str(path), backlog=_BACKLOG)
-        return HttpListener(server, connections, path)
-    host, _, port = address.rpartition(":")
-    server = await loop.create_server(protocol, host.strip("[]"), int(port), backlog=_BACKLOG)
-    return HttpListener(server, connections, None)
-
-
-@contextlib.contextmanager
-def _permissions() -> Iterator[None]:
-    """Create sockets that other users cannot connect to."""
-    before = os.umask(0o777 & ~_SOCKET_MODE)
-    try:
-        yield
-    finally:
-        os.umask(before)
+    server = await start_server(lambda: HttpProtocol(handler, connections), listener)
+    return HttpListener(server, connections)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import stat
-from pathlib import Path
+from socket import create_server
 
 import pytest
 
+from robots_guard.operation.listeners import Address, listening
 from robots_guard.serve import http_listener
 from robots_guard.serve.http_listener import DataPlaneRequest, HttpReply, listen_http
 
@@ -43,9 +43,10 @@ async def handler():
 
 @pytest.fixture
 async def listener(handler, tmp_path):
-    opened = await listen_http(f"unix:{tmp_path / 's'}", handler)
-    yield opened
-    opened.close()
+    with listening(Address(path=str(tmp_path / "s")), "--envoy") as socket:
+        opened = await listen_http(socket, handler)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture
@@ -197,27 +198,10 @@ async def test_closing_waits_for_the_request_that_is_being_answered(connection, 
     await asyncio.wait_for(listener.wait_closed(), 5)
 
 
-async def test_only_the_group_may_connect(listener, tmp_path):
-    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
-
-
-async def test_a_socket_that_was_left_behind_is_replaced(handler, tmp_path):
-    path = Path(tmp_path / "left")
-    first = await listen_http(f"unix:{path}", handler)
-    assert path.exists()
-    second = await listen_http(f"unix:{path}", handler)
-
-    _, writer = await asyncio.open_unix_connection(str(path))
-
-    writer.close()
-    await writer.wait_closed()
-    first.close()
-    second.close()
-
-
 async def test_a_port_of_loopback(handler):
-    listener = await listen_http("127.0.0.1:0", handler)
-    port = listener.sockets[0].getsockname()[1]
+    opened = create_server(("127.0.0.1", 0))
+    listener = await listen_http(opened, handler)
+    port = opened.getsockname()[1]
 
     connection = await asyncio.open_connection("127.0.0.1", port)
     answer = await _sent(connection, WHOLE)

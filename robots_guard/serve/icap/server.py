@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from robots_guard.operation.listeners import start_server
 from robots_guard.serve.icap.handler import IcapHandler
 from robots_guard.serve.icap.protocol import (
     IcapRequest,
@@ -160,10 +161,7 @@ class IcapServer:
 async def listen(answer: Answer, tag: str, listener: socket.socket) -> IcapServer:
     """Accept the connections of a listener."""
     connections: set[IcapConnection] = set()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: IcapConnection(answer, tag, connections), sock=listener
-    )
+    server = await start_server(lambda: IcapConnection(answer, tag, connections), listener)
     return IcapServer(server, connections)
 
 
