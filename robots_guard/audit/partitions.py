@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from robots_guard.audit.segments import LAKE as FORM
-from robots_guard.audit.segments import PARQUET, NoDirectory, Segment, segments
+from robots_guard.audit.segments import LAKE, PARQUET, NoDirectory, Segment, segments
 from robots_guard.errors import SettingsError
 
 TABLES = ("decisions", "responses", "counts", "fetches", "events")
@@ -55,7 +54,7 @@ def partitions(directory: Path) -> list[Segment]:
         for name in TABLES:
             for path in (directory / name).glob(f"{DAY}*/*{PARQUET}"):
                 stem = path.relative_to(directory).as_posix().removesuffix(PARQUET)
-                found.append(Segment(path, stem, FORM))
+                found.append(Segment(path, stem, LAKE))
     except FileNotFoundError as error:
         raise NoDirectory(f"{str(directory)!r} no longer exists: export it again") from error
     except OSError as error:

@@ -107,8 +107,8 @@ def _table(name: str, records: Iterable[type[Entry]]) -> LakeTable:
 
 
 #: The tables, by name.
-LAKE: Mapping[str, LakeTable] = {name: _table(name, kinds) for name, kinds in _KINDS.items()}
-assert tuple(LAKE) == TABLES
+LAKE_TABLES: Mapping[str, LakeTable] = {name: _table(name, kinds) for name, kinds in _KINDS.items()}
+assert tuple(LAKE_TABLES) == TABLES
 assert {each for kinds in _KINDS.values() for each in kinds} == set(get_args(AnyRecord))
 
 
@@ -117,7 +117,7 @@ assert {each for kinds in _KINDS.values() for each in kinds} == set(get_args(Any
 
 def belongs(table: LakeTable) -> str:
     """An SQL condition: whether a record of any kind lies in a table."""
-    known = [kind for each in LAKE.values() for kind in each.kinds]
+    known = [kind for each in LAKE_TABLES.values() for kind in each.kinds]
     if table.name == _OTHERS:
         others = ", ".join(literal(kind) for kind in known if kind not in table.kinds)
         return f"kind NOT IN ({others})"

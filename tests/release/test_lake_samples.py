@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML  # mitmproxy needs it
 
 from robots_guard.audit.read.reader import KINDS, LONGEST_LINE
-from robots_guard.audit.tables import LAKE
+from robots_guard.audit.tables import LAKE_TABLES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLUENT_BIT = (EXAMPLES / "fluent-bit/fluent-bit.conf").read_text()
@@ -40,18 +40,21 @@ def test_steps_of_vector_refer_to_each_other(vector):
 def test_vector_sends_each_kind_to_its_table(vector):
     routes = vector["transforms"]["tables"]["route"]
     for name, condition in routes.items():
-        assert tuple(re.findall(r'"(.+?)"', condition)) == LAKE[name].kinds
+        assert tuple(re.findall(r'"(.+?)"', condition)) == LAKE_TABLES[name].kinds
     inputs = {name: [f"tables.{name}"] for name in routes} | {"events": ["tables._unmatched"]}
     sinks = {each["table"]: each["inputs"] for each in vector["sinks"].values() if "table" in each}
     assert sinks == inputs
-    assert sinks.keys() == LAKE.keys()
+    assert sinks.keys() == LAKE_TABLES.keys()
     assert vector["sources"]["lines"]["max_line_bytes"] == LONGEST_LINE
 
 
 def test_vector_encodes_what_the_tables_have_as_text(vector):
     source = vector["transforms"]["records"]["source"]
     objects = {
-        name for each in LAKE.values() for name, kind in each.columns.items() if kind == "JSON"
+        name
+        for each in LAKE_TABLES.values()
+        for name, kind in each.columns.items()
+        if kind == "JSON"
     }
     assert set(re.findall(r"\.(\w+) = encode_json", source)) == objects
 
@@ -59,11 +62,11 @@ def test_vector_encodes_what_the_tables_have_as_text(vector):
 def test_fluent_bit_sends_each_kind_to_its_table():
     rules = re.findall(r"Rule +\$kind \^\(?(.+?)\)?\$ +table\.(\w+) +true", FLUENT_BIT)
     assert {name: tuple(kinds.split("|")) for kinds, name in rules} == {
-        name: each.kinds for name, each in LAKE.items()
+        name: each.kinds for name, each in LAKE_TABLES.items()
     }
     assert sorted(kind for kinds, _ in rules for kind in kinds.split("|")) == sorted(KINDS)
     matches = re.findall(r"Match +table\.(\w+)", FLUENT_BIT)
     uris = re.findall(r"URI +(\S+)", FLUENT_BIT)
     into = [parse_qs(urlsplit(uri).query)["query"][0] for uri in uris]
     assert into == [f"INSERT INTO robots_guard.{name} FORMAT JSONEachRow" for name in matches]
-    assert matches == [*LAKE]
+    assert matches == [*LAKE_TABLES]

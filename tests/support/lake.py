@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robots_guard.audit.tables import LAKE, RAW, LakeTable
+from robots_guard.audit.tables import LAKE_TABLES, RAW, LakeTable
 
 #: Columns of few values.
 _FEW = frozenset(
@@ -60,7 +60,7 @@ def _statement(table: LakeTable) -> str:
 
 def statements() -> str:
     """The text of examples/clickhouse/tables.sql."""
-    return HEAD + "".join(_statement(table) for table in LAKE.values())
+    return HEAD + "".join(_statement(table) for table in LAKE_TABLES.values())
 
 
 def insertion(table: LakeTable) -> str:
@@ -75,13 +75,15 @@ def insertion(table: LakeTable) -> str:
 def column_table() -> str:
     """The table of docs/operations/lake.md: each column, its type, and the tables that have it."""
     found: dict[tuple[str, str], list[str]] = {}
-    for table in LAKE.values():
+    for table in LAKE_TABLES.values():
         for name, kind in table.columns.items():
             found.setdefault((name, kind), []).append(table.name)
     lines = ["| column | type | tables |", "|---|---|---|"]
     for (name, kind), tables in found.items():
         shown = "text with JSON" if kind == "JSON" else f"`{kind}`"
-        where = "all" if len(tables) == len(LAKE) else ", ".join(f"`{each}`" for each in tables)
+        where = (
+            "all" if len(tables) == len(LAKE_TABLES) else ", ".join(f"`{each}`" for each in tables)
+        )
         lines.append(f"| `{name}` | {shown} | {where} |")
     lines.append(f"| `{RAW}` | `VARCHAR` | all |")
     return "\n".join(lines)

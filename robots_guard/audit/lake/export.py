@@ -55,7 +55,7 @@ from robots_guard.audit.segments import (
     why_not_plain,
 )
 from robots_guard.audit.tables import (
-    LAKE,
+    LAKE_TABLES,
     NO_DAY,
     RAW,
     VERSION,
@@ -270,7 +270,7 @@ class _Export:
     # -- the staged records ------------------------------------------------------------------------
 
     def _export_staged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[ExportedFile]:
-        for table in LAKE.values():
+        for table in LAKE_TABLES.values():
             days = connection.execute(
                 f"SELECT DISTINCT day FROM staged WHERE {belongs(table)} ORDER BY 1"
             )
@@ -459,7 +459,7 @@ def _state(segment: Segment) -> tuple[int, int]:
 
 def _columns() -> str:
     """The digest of all columns."""
-    described = [(table.name, *table.stored.items()) for table in LAKE.values()]
+    described = [(table.name, *table.stored.items()) for table in LAKE_TABLES.values()]
     return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
 
 

@@ -33,8 +33,7 @@ from robots_guard.audit.segments import (
     stem_of,
     why_not_plain,
 )
-from robots_guard.audit.tables import LAKE as LAKE_TABLES
-from robots_guard.audit.tables import VERSION, VERSION_KEY, LakeTable
+from robots_guard.audit.tables import LAKE_TABLES, VERSION, VERSION_KEY, LakeTable
 from robots_guard.errors import MissingExtra
 
 if TYPE_CHECKING:

@@ -491,7 +491,7 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
         parts.append(
             f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)"
         )
-    for name, table in tables.LAKE.items():
+    for name, table in tables.LAKE_TABLES.items():
         exported = [each.path for each in read if each.form == LAKE and table_of(each) == name]
         if exported:
             parts.append(f"SELECT * EXCLUDE (raw) FROM ({tables.records_of(table, exported)})")

@@ -26,7 +26,7 @@ from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.segments import segments
 from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.overview import overview
-from robots_guard.audit.tables import LAKE
+from robots_guard.audit.tables import LAKE_TABLES
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.core.events import FailedOpen, HoldChanged, OverridesLoaded
 from robots_guard.errors import SettingsError
@@ -133,7 +133,7 @@ def test_every_record_is_exported_once(made):
     before = rows(audit_log)
     assert len(before) > 500
     assert rows(lake) == before
-    assert sum(len(table(lake, name)) for name in LAKE) == len(before)
+    assert sum(len(table(lake, name)) for name in LAKE_TABLES) == len(before)
 
 
 def test_the_strict_reader_finds_the_same_records(made):
@@ -164,7 +164,7 @@ def test_rows_are_typed_sorted_and_in_partitions_of_their_day(made):
             "/decisions/*/*.parquet', hive_partitioning = false))"
         ).fetchall()
     )
-    assert types == LAKE["decisions"].stored
+    assert types == LAKE_TABLES["decisions"].stored
     assert (types["at"], types["fetched_at"], types["until"]) == ("TIMESTAMP",) * 3
     assert (types["line"], types["age"], types["stale"]) == ("BIGINT", "DOUBLE", "BOOLEAN")
     assert types["redirects"] == "VARCHAR[]"
@@ -185,8 +185,8 @@ def test_a_timestamp_is_the_moment_of_the_record(made):
 
 
 def test_each_kind_of_record_has_one_table(made):
-    assert sorted(kind for each in LAKE.values() for kind in each.kinds) == sorted(KINDS)
-    for name, each in LAKE.items():
+    assert sorted(kind for each in LAKE_TABLES.values() for kind in each.kinds) == sorted(KINDS)
+    for name, each in LAKE_TABLES.items():
         found = {kind for (kind,) in table(made[1], name, "DISTINCT kind")}
         assert found <= set(each.kinds)
         assert found, name

@@ -18,7 +18,7 @@ from robots_guard.audit.lake.export import export
 from robots_guard.audit.lake.places import place_at
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.tables import LAKE
+from robots_guard.audit.tables import LAKE_TABLES
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
 from robots_guard.origin import split_url
@@ -29,7 +29,7 @@ RULES = b"User-agent: *\nDisallow: /private/"
 
 def test_the_tables_have_the_columns_of_the_export():
     assert (EXAMPLES / "tables.sql").read_text() == statements()
-    insertions = [f"\n{insertion(table)}" for table in LAKE.values()]
+    insertions = [f"\n{insertion(table)}" for table in LAKE_TABLES.values()]
     assert (EXAMPLES / "load.sql").read_text() == LOAD + "".join(insertions)
 
 
