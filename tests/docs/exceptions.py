@@ -74,6 +74,12 @@ NOT_RUN = [
         r"^curl -f?x http://127.0.0.1:8080 http://robots.guard/",
         "asks the service; tests/integrations/mitmproxy/test_itself.py asks a proxy",
     ),
+    NotRun("docs/squid.md", r"^apt-get |^python3 -m venv ", INDEX),
+    NotRun(
+        "docs/squid.md",
+        r"^systemctl |^curl ",
+        "needs systemd, and Squid's user; tests/integrations/squid fetch through Squid",
+    ),
     NotRun("docs/operations/backup.md", r"/srv/robots_guard", "is a machine of the reader's"),
     NotRun(
         "docs/operations/lake.md",
@@ -90,6 +96,7 @@ BROWSER = (
     "chrome-headless-shell-linux64; mkdir -p $dir; ln -s $(which chromium) $dir/chrome-headless-shell"
 )
 REPLACED = [
+    Replaced("docs/squid.md", r"/opt/robots_guard/bin/", ""),
     # The page also shows a file, which its reader need not have.
     Replaced(
         "docs/configuration.md", r"^robots-guard config init$", "rm robots_guard.toml && \\g<0>"

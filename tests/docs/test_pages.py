@@ -16,6 +16,8 @@ from support.programs import program
 from docs.exceptions import NOT_RUN, PREPARED, REPLACED, executable
 from docs.page import Command, File, Step, commands, difference, steps
 from docs.world import why_not, world
+from robots_guard.configuration.files import read_files
+from robots_guard.configuration.mistakes import valid_parts
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -27,10 +29,17 @@ PAGES = [
     ]
     if commands(path)
 ]
+#: The configuration files that pages tell the reader to write.
+CONFIGURATIONS = [
+    (page, step)
+    for page in PAGES
+    for step in steps(ROOT / page)
+    if isinstance(step, File) and Path(step.name).name == "robots_guard.toml"
+]
 #: Pages of these folders have one proxy and one audit log.
 SHARED = ("docs/start",)
 #: Programs that are not Python's, as `tests/support/programs.py` knows them.
-OF_DEBIAN = {"chromium", "curl", "go", "java", "node", "redis-server", "wget"}
+OF_DEBIAN = {"chromium", "curl", "go", "java", "node", "redis-server", "squid", "wget"}
 #: Statuses of `robots-guard` that are answers: pass, drop, defer.
 ANSWERS = (0, 1, 3)
 
@@ -72,6 +81,26 @@ def test_an_exception_names_a_command_of_a_page(exception):
 @pytest.mark.parametrize("page", PREPARED)
 def test_a_prepared_page_has_commands(page):
     assert page in PAGES
+
+
+@pytest.mark.parametrize(("page", "file"), CONFIGURATIONS, ids=lambda each: str(each)[:40])
+def test_a_configuration_of_a_page_has_no_mistakes(page, file, tmp_path):
+    path = tmp_path / "robots_guard.toml"
+    path.write_text(file.text)
+
+    (found,) = read_files(str(path), {}, None)
+    mistakes, _ = valid_parts([found], {"REDIS_URL": "redis://localhost/0"}, has_variables=False)
+
+    assert not mistakes
+
+
+def test_what_a_page_writes_to_the_system_stays_in_the_world(reader):
+    text = "touch /etc/robots_guard_of_a_page && ls /etc/robots_guard_of_a_page"
+
+    (done,) = reader.follow("system", [asdict(Command(1, text, []))], "system")
+
+    assert done["status"] == 0, done["printed"]
+    assert not Path("/etc/robots_guard_of_a_page").exists()
 
 
 def test_an_output_is_compared_without_what_changes():

@@ -3,7 +3,7 @@
 
 In its network namespace the sites of `sites.py` have their names, addresses and ports, and every
 program trusts their authority as one of the usual ones. So the commands of the pages run
-unchanged. Each line of standard input is a page's steps as JSON, and each line of standard output
+unchanged. What they write to /etc stays in the namespace. Each line of standard input is a page's steps as JSON, and each line of standard output
 its results.
 
 One-shot `robots-guard` commands are forks of a process that has imported it, which saves half a
@@ -68,6 +68,7 @@ _DEFAULTS = {
 def main(folder: Path) -> None:
     """Set the namespace up, then execute pages until standard input ends."""
     authority, private = trustme.CA(), trustme.CA()
+    _protect(folder)
     _connect(folder)
     _trust(authority, folder)
     private.cert_pem.write_to_path(str(folder / "corp-ca.pem"))
@@ -81,6 +82,13 @@ def main(folder: Path) -> None:
 
 def _run(line: str) -> str:
     return subprocess.run(line.split(), check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _protect(folder: Path) -> None:
+    """Give the namespace a copy of /etc, in which the commands of root on the pages write."""
+    # What this user may not read is not copied.
+    subprocess.run(["cp", "-a", "/etc", folder / "etc"], stderr=subprocess.DEVNULL, check=False)
+    _run(f"mount --bind {folder / 'etc'} /etc")
 
 
 def _connect(folder: Path) -> None:
