@@ -3,8 +3,8 @@
 
 In its network namespace the sites of `sites.py` have their names, addresses and ports, and every
 program trusts their authority as one of the usual ones. So the commands of the pages run
-unchanged. What they write to /etc stays in the namespace. Each line of standard input is a page's steps as JSON, and each line of standard output
-its results.
+unchanged. What they write to /etc stays in the namespace. Each line of standard input is a page's
+steps as JSON, and each line of standard output its results.
 
 One-shot `robots-guard` commands are forks of a process that has imported it, which saves half a
 second of CPU each.
