@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts robots_guard and Envoy with the configuration in this directory, and ends both when one
-# ends. The directory of the sockets and that of the CA must exist, and be writable.
+# ends. It makes the directories of the sockets and of the CA, which only root may.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p /run/robots_guard /var/lib/robots_guard
