@@ -42,13 +42,14 @@ def _ground(decision: Decision, privacy: Privacy) -> str:
     if verdict.uses is not None and detail and verdict.action is not Action.PASS:
         return detail  # it begins with the purpose, and names the line if there is one
     if verdict.rule is not None:
-        return _describe_rule(verdict.rule)
+        is_pinned = decision.policy is not None and decision.policy.is_pinned
+        return _describe_rule(verdict.rule, "the pinned" if is_pinned else "its")
     return detail or meaning_of(verdict.reason).sentence.rstrip(".")
 
 
-def _describe_rule(rule: RuleRef) -> str:
+def _describe_rule(rule: RuleRef, whose: str) -> str:
     text, group = cut(rule.text, LONGEST_RULE), cut(rule.group, LONGEST_RULE)
-    return f"line {rule.line} of its robots.txt says {text!r}, group {group!r}"
+    return f"line {rule.line} of {whose} robots.txt says {text!r}, group {group!r}"
 
 
 def _describe_override(override: Exemption) -> str:

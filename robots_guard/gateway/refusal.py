@@ -230,6 +230,10 @@ def _seconds_to_wait(decision: Decision) -> int:
 
 def _why(decision: Decision) -> str:
     sentence = meaning_of(decision.verdict.reason).sentence
+    if _is_pinned(decision) and decision.verdict.rule is not None:
+        sentence += (
+            " The robots.txt is not the site's own: the operator of this crawler has pinned it."
+        )
     if decision.verdict.action is not Action.DEFER:
         return sentence
     return f"{sentence} Try again in {_seconds_to_wait(decision)} s: it may be allowed then."
@@ -245,10 +249,22 @@ def _url(decision: Decision) -> str:
     return f"{decision.question.origin}{decision.question.target}"[:MAX_URL]
 
 
+def _is_pinned(decision: Decision) -> bool:
+    """Whether a robots.txt decides that is the operator's."""
+    return decision.policy is not None and decision.policy.is_pinned
+
+
+def _robots_url(decision: Decision) -> str | None:
+    """Where the robots.txt is that decides; None if the operator has pinned it."""
+    if _is_pinned(decision):
+        return None
+    return decision.question.origin.robots_url
+
+
 def _fetched_at(decision: Decision) -> datetime | None:
-    """The second in which the robots.txt was fetched."""
+    """The second in which the robots.txt was fetched. A pinned one is not fetched."""
     document = decision.policy.document if decision.policy else None
-    if document is None:
+    if document is None or _is_pinned(decision):
         return None
     return datetime.fromtimestamp(int(document.fetched_at), UTC)
 
@@ -285,7 +301,7 @@ def _problem(
         "denied": (verdict.uses and verdict.uses.denied) or None,
         "delay": (verdict.delay and verdict.delay.seconds) or None,
         "until": _until(decision),
-        "robots_url": decision.question.origin.robots_url,
+        "robots_url": _robots_url(decision),
         "fetched_at": _fetched_at(decision),
         "agent": decision.question.agent,
         "id": decision.id,
@@ -306,7 +322,7 @@ def _page(decision: Decision, status: int, contact: str, invocation: Invocation)
         why=_why(decision),
         outcome=_outcome(decision),
         url=_url(decision),
-        robots_url=decision.question.origin.robots_url if is_by_site else None,
+        robots_url=_robots_url(decision) if is_by_site else None,
         fetched_at=_fetched_at(decision),
         wait=_seconds_to_wait(decision) if is_deferred else None,
         agent=decision.question.agent,

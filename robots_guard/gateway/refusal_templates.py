@@ -108,6 +108,7 @@ def _key_of(decision: Decision, *, is_html: bool) -> Hashable:
     """Everything on which the reply depends, except for the target and the id."""
     question, policy = decision.question, decision.policy
     fetched_at = None
+    is_pinned = policy is not None and policy.is_pinned
     if policy is not None and policy.document is not None:
         fetched_at = int(policy.document.fetched_at)  # the page shows whole seconds
     return (
@@ -116,6 +117,7 @@ def _key_of(decision: Decision, *, is_html: bool) -> Hashable:
         question.agent,
         decision.purposes,
         fetched_at,
+        is_pinned,
         is_html,
     )
 

@@ -8,6 +8,7 @@ from audit.decisions import AT, DEFER, DROP, PASS, decision
 
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
+from robots_guard.core.policy import PINNED, Document, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
@@ -58,6 +59,16 @@ def verdict(action, reason, **more):
 )
 def test_sentence(given, expected):
     assert log_line_of(given) == expected
+
+
+def test_a_rule_of_a_pinned_robots_txt_is_not_the_sites():
+    document = Document(status=200, url="", sha256="0" * 64, fetched_at=900.0, via=PINNED)
+    given = decision("https://a.test/private/x", DROP)
+    policy = Policy(origin=given.question.origin, document=document)
+
+    line = log_line_of(msgspec.structs.replace(given, policy=policy))
+
+    assert RULE.replace("its", "the pinned", 1) in line
 
 
 def test_a_purpose_that_is_refused_comes_first():

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
+from robots_guard.core.policy import PINNED, Document, Policy
 from robots_guard.core.reasons import Reason, meaning_of
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
@@ -57,6 +58,20 @@ def test_a_refusal():
     problem = json.loads(reply.body)
     assert (problem["status"], problem["rule"], problem["line"]) == (403, "Disallow: /private/", 12)
     assert problem["robots_url"] == "https://site.test/robots.txt"
+
+
+@pytest.mark.parametrize("accept", ["", BROWSER])
+def test_a_refusal_by_a_pinned_robots_txt_does_not_name_the_sites_own(accept):
+    document = Document(status=200, url="", sha256="0" * 64, fetched_at=900.0, via=PINNED)
+    given = decision()
+    policy = Policy(origin=given.question.origin, document=document)
+    given = msgspec.structs.replace(given, policy=policy)
+
+    text = reply_to(given, accept=accept).body.decode()
+
+    assert "is not the site&#39;s" in text or "is not the site's" in text
+    assert "https://site.test/robots.txt" not in text
+    assert "fetched_at" not in text
 
 
 @pytest.mark.parametrize(

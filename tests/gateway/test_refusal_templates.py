@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import PINNED, Document, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
@@ -56,6 +56,13 @@ QUESTIONS = st.builds(
     method=st.sampled_from(["GET", "POST"]),
     subresource=st.sampled_from([None, None, Subresource("image", "https://page.test")]),
 )
+
+
+def policy_by(via):
+    document = Document(status=200, url="", sha256="0" * 64, fetched_at=900.0, via=via)
+    return Policy(origin=Origin("https", "site.test", 443), document=document)
+
+
 DECISIONS = st.builds(
     Decision,
     id=st.one_of(st.from_regex(r"\A[0-9a-f]{1,10}-[0-9]{1,9}\Z"), TEXT),
@@ -65,6 +72,7 @@ DECISIONS = st.builds(
     verdict=VERDICTS,
     response=st.none() | st.just(ResponseRef(status=200)),
     purposes=st.sampled_from([(), ("search",)]),
+    policy=st.sampled_from([None, *(policy_by(each) for each in ("direct", PINNED))]),
 )
 
 
