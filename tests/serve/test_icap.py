@@ -13,6 +13,7 @@ from serve.test_icap_protocol import OPTIONS, REQMOD, REQUEST, RESPMOD, icap
 from support.waiting import until
 
 from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.serve.icap import server as icap_server
 from robots_guard.serve.icap import start
 from robots_guard.serve.service import Admitted
 from robots_guard.settings import ProxySettings
@@ -275,3 +276,31 @@ async def test_the_end_waits_for_the_request_that_is_under_way(decisions, listen
         assert (await answer_of(reader))[0] == "204"
         assert await reader.read() == b""
         await server.wait_closed()
+
+
+@pytest.mark.parametrize("sent", [REQMOD[:20], REQMOD[:-10], RESPMOD[:-1], OPTIONS + REQMOD[:9]])
+async def test_a_request_that_does_not_end(server, decisions, monkeypatch, sent):
+    """Such connections would be kept until there are no more files to open."""
+    monkeypatch.setattr(icap_server, "REQUEST_TIMEOUT", 0.05)
+    async with connected(server) as (reader, writer):
+        writer.write(sent)
+        rest = await asyncio.wait_for(ended(reader), 5)
+    assert (decisions.asked, rest.count(b"ICAP/1.0")) == ([], sent.count(OPTIONS))
+
+
+async def test_a_connection_without_a_request_is_kept(server, monkeypatch):
+    monkeypatch.setattr(icap_server, "REQUEST_TIMEOUT", 0.05)
+    async with connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(REQMOD)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"ICAP/1.0 204")
+            await asyncio.sleep(0.1)
+
+
+async def ended(reader):
+    """What comes until the connection is lost."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            received += data
+    return received

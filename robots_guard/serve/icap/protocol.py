@@ -98,6 +98,11 @@ class RequestReader:
         """The number of bytes in the buffer."""
         return len(self._buffer)
 
+    @property
+    def is_within_request(self) -> bool:
+        """Whether a part of a request has come, and its end has not."""
+        return bool(self._buffer) or self._head is not None or self._request is not None
+
     def next(self) -> IcapRequest | None:
         """Return the next complete request; None if more bytes are needed. Raises ProtocolError."""
         if self._request is None:

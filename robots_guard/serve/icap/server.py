@@ -2,7 +2,8 @@
 
 A connection carries one request after another. A client that has sent several at once gets the
 responses in their order. When a client closes its connection, the request that it waits for is
-cancelled, so that a held request gives up its place in the queue.
+cancelled, so that a held request gives up its place in the queue. A client that begins a request and
+does not end it loses its connection, so that it cannot occupy all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from robots_guard.serve.protocols import Running
 log = logging.getLogger("robots_guard")
 
 LAST_CHUNK_DELAY = 0.01  # seconds, after which Squid has read what was sent before
+#: Seconds from the first byte of a request to its last one. Squid sends heads only.
+REQUEST_TIMEOUT = 60.0
 _MAX_WAITING = 512 * 1024  # bytes of further requests that a connection may send ahead
 
 Answer = Callable[[IcapRequest], Awaitable[IcapResponse]]
@@ -43,6 +46,7 @@ class IcapConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._may_write = asyncio.Event()
+        self._deadline: asyncio.TimerHandle | None = None
         self._ending = False
         self.ended = asyncio.Event()
 
@@ -77,6 +81,7 @@ class IcapConnection(asyncio.Protocol):
         self._connections.discard(self)
         self.ended.set()
         self._may_write.set()
+        self._cancel_deadline()
         if self._task is not None:
             self._task.cancel()
 
@@ -98,9 +103,28 @@ class IcapConnection(asyncio.Protocol):
         except ProtocolError as error:
             self._break_off(transport, error)
             return
-        if request is not None:
-            self._task = asyncio.get_running_loop().create_task(self._serve(request))
-            self._task.add_done_callback(self._go_on)
+        if request is None:
+            self._limit_wait()
+            return
+        self._cancel_deadline()
+        self._task = asyncio.get_running_loop().create_task(self._serve(request))
+        self._task.add_done_callback(self._go_on)
+
+    def _limit_wait(self) -> None:
+        """Wait for the rest of a request that has begun, but not for ever."""
+        if self._deadline is None and self._reader.is_within_request:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(REQUEST_TIMEOUT, self._give_up)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        log.warning("robots_guard: an ICAP request did not end")
+        if self._transport is not None:
+            self._transport.abort()
 
     async def _serve(self, request: IcapRequest) -> None:
         response = await self._answer(request)
