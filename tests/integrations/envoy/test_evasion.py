@@ -11,8 +11,7 @@ import contextlib
 import socket
 
 import pytest
-import trustme
-from integrations.envoy.inspection import NamedSites, inspecting
+from integrations.envoy.inspection import inspecting
 from integrations.evasion import ABSOLUTE, FIELDS, NAMES, ROWS, SPELLINGS, target_bytes
 from integrations.mitmproxy.wire import (
     closed,
@@ -23,28 +22,6 @@ from integrations.mitmproxy.wire import (
     request_fields,
     tunnel,
 )
-
-from robots_guard.testing import Loopback
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("origins") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def sites(authority):
-    with Loopback() as net:
-        started = NamedSites(net, authority)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

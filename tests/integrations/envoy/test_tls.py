@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import trustme
-from integrations.envoy.inspection import NAMES, NamedSites, inspecting
+from integrations.envoy.inspection import NAMES, inspecting
 from integrations.mitmproxy.h2_site import h2_site
 from integrations.mitmproxy.wire import (
     TIMEOUT,
@@ -26,31 +26,8 @@ from integrations.mitmproxy.wire import (
 from support.programs import program
 from support.waiting import eventually
 
-from robots_guard.testing import Loopback
-
 FORBIDDEN = "/private/x"
 NO_HANDSHAKE = r"(?i)eof|reset|timed out"
-
-
-@pytest.fixture(scope="module")
-def authority():
-    """The CA that certifies the sites."""
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("origins") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def sites(authority):
-    with Loopback() as net:
-        started = NamedSites(net, authority)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

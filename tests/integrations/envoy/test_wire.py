@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-import trustme
-from integrations.envoy.inspection import NAMES, NamedSites, inspecting
+from integrations.envoy.inspection import NAMES, inspecting
 from integrations.mitmproxy.wire import (
     H2Client,
     closed,
@@ -22,30 +21,10 @@ from integrations.mitmproxy.wire import (
 )
 from support.unread import UnreadSite
 
-from robots_guard.testing import Loopback, Reply
+from robots_guard.testing import Reply
 
 FORBIDDEN = "/private/x"
 SMUGGLED = "GET /private/x HTTP/1.1\r\nHost: {}\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("origins") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def sites(authority):
-    with Loopback() as net:
-        started = NamedSites(net, authority)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
