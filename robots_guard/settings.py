@@ -800,7 +800,7 @@ def names_of(component: str) -> tuple[str, ...]:
 
 
 def kind_of(component: str) -> type[Settings]:
-    """Return the settings that a component has."""
+    """Return the type of a component's settings."""
     return ProxySettings if component in PROXIES else Settings
 
 

@@ -39,7 +39,7 @@ from robots_guard.audit.schema import COLUMNS, column_type, files_in, literal, p
 
 VERSION = 1  # counts changes of meaning, as `schema` does for records
 VERSION_KEY = "robots_guard"  # of the metadata of a file, whose value is VERSION
-NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # of records whose time is none
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # of records whose `at` is no time
 RAW = "raw"
 
 _KINDS: Mapping[str, tuple[type[Entry], ...]] = {
@@ -156,7 +156,7 @@ def _is_whole(table: LakeTable) -> str:
     """An SQL condition: whether the columns say all that the line RAW says.
 
     As many columns have values as the line has names, and all values are of the types of their
-    columns; so no name is unknown, twice there, null, or without a value of its type.
+    columns; so no name is unknown, occurs twice, or has null or a value of another type.
     """
     filled = " + ".join(
         f"CAST({_row_value(name, kind)} IS NOT NULL AS INTEGER)"

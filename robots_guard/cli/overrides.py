@@ -120,7 +120,7 @@ def pin(
     It is added to the overrides file, which is created if necessary. Integrations that run apply it within a second.
     """
     path = _changed_path(overrides)
-    wanted = Pin(_origin(origin), _from(path, file), owner, reason, until, identity)
+    wanted = Pin(_origin(origin), _name_within(path, file), owner, reason, until, identity)
     before = _text_of(path)
     text = text_with_pin(before, wanted, _BASE)
     added = parse(text, _BASE).by_place[wanted.origin]
@@ -202,7 +202,7 @@ def _origin(text: str) -> Origin:
         raise SettingsError(f"{error}: write an origin as https://host") from None
 
 
-def _from(overrides: Path, file: Path) -> str:
+def _name_within(overrides: Path, file: Path) -> str:
     """The path of a file as the overrides file names it: relative, if it is in the same directory or
     below it."""
     file, directory = file.absolute(), overrides.absolute().parent
@@ -219,7 +219,7 @@ def _text_of(path: Path) -> str:
 
 
 def _write(path: Path, text: str, before: str) -> None:
-    """Replace the overrides file at once, so that no guard reads half of it."""
+    """Replace the overrides file atomically, so that no guard reads half of it. Raises SettingsError."""
     target = path.resolve()
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:

@@ -140,7 +140,7 @@ def _id_of(block: str) -> Any:
 
 
 def _keeps(fewer: Overrides, more: Overrides, one: Override) -> bool:
-    """Whether the overrides of two texts are the same except for one."""
+    """Whether two texts have the same overrides, apart from one that only the second has."""
     return fewer.entries == tuple(each for each in more.entries if each.place != one.place)
 
 

@@ -1,6 +1,6 @@
 """Placeholders: harmless responses to a browser's refused requests for the parts of a page.
 
-A script, a style sheet or an image that is refused with a 403 sets off the page's error handling. An
+A page may handle a script, a style sheet or an image that is refused with a 403 as an error. An
 empty one of the same kind lets the page render. A browser says what a request is for in
 `Sec-Fetch-Dest` (Fetch Metadata Request Headers, section 2.1), which no script of a page can set.
 

@@ -1,4 +1,4 @@
-"""Waits: what requests are held for before they are answered, a verdict or a turn.
+"""Waits: requests are held until they have a verdict, or their turn.
 
 Invariant: the number of waits is bounded, and all of them end at once when the integration shuts
 down.

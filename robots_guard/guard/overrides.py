@@ -111,7 +111,7 @@ class OverridesFile:
         pinned: dict[Path, PinnedFile] = {}
         unread: dict[str, str] = {}
         documents = {}
-        for override in _pinning(found, self._clocks.now()):
+        for override in _pins_in_force(found, self._clocks.now()):
             place = pinned_path(override, path)
             known = self._pinned.get(place)
             try:
@@ -167,7 +167,7 @@ class OverridesFile:
                 self._counters.note(event)
 
 
-def _pinning(found: Overrides, now: float) -> list[Override]:
+def _pins_in_force(found: Overrides, now: float) -> list[Override]:
     """The overrides that pin a file and have not expired."""
     return [
         each
@@ -205,7 +205,7 @@ def _pinned_documents(
 ) -> tuple[Mapping[str, Document], Mapping[str, str]]:
     """The pinned files of overrides, and why one cannot be read; both by the id of the override."""
     documents, faults = {}, {}
-    for override in _pinning(found, now):
+    for override in _pins_in_force(found, now):
         which = override.exemption.id
         try:
             place = pinned_path(override, path)

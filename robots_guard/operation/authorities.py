@@ -1,4 +1,4 @@
-"""Authorities: the certificates of those whom a program trusts for TLS."""
+"""Authorities: the CA certificates that a program trusts for TLS."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from robots_guard.errors import SettingsError
 
 
 def validate_pem(path: Path) -> None:
-    """Check a file of CA certificates. Raises SettingsError; later, the first site would be blamed
-    for it."""
+    """Check a file of CA certificates. Raises SettingsError: an error of the first connection would
+    blame its site."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:  # ssl.SSLError is one

@@ -1,7 +1,7 @@
 """A heartbeat of the event loop: shows another thread whether the loop still runs.
 
 A record of the audit log is written before its decision is released, in the loop itself. So a disk
-that does not respond blocks the whole proxy, and only the thread that serves the metrics can report
+that does not respond blocks the whole process, and only the thread that serves the metrics can report
 it.
 """
 

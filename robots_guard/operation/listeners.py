@@ -1,7 +1,7 @@
 """Listeners: the addresses that a local service listens on, and their sockets.
 
 Invariant: nothing listens beyond this machine unless the operator has allowed it. A Unix socket can
-be used by its owner and its group only. That of a service that runs is never taken away from it.
+be used by its owner and its group only. That of a running service is never removed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Workers: several processes on one port, which share policies and turns through the store.
 
-mitmproxy is one event loop on one core. The system distributes connections among the processes that
+An event loop uses one core. The system distributes connections among the processes that
 listen on a port with SO_REUSEPORT. The parent starts the workers, forwards signals, and stops all
 of them when one exits. If the parent is killed, the workers notice the end of a pipe and exit.
 

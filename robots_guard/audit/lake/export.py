@@ -71,7 +71,7 @@ from robots_guard.errors import SettingsError
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY = "1GB"  # of DuckDB's; what needs more is kept on the disk
+MEMORY = "1GB"  # that DuckDB may use; it writes what needs more to the disk
 THREADS = 4  # at most: each needs memory of its own
 PIECE = 128 * 1024 * 1024  # bytes of lines that are sorted at once
 ROW_GROUP = 20_480  # rows; each thread has some in memory
@@ -118,7 +118,7 @@ def export(
 
 
 class _Export:
-    """One run."""
+    """One run of an export."""
 
     def __init__(
         self,
@@ -449,7 +449,8 @@ def _ranges(connection: duckdb.DuckDBPyConnection, records: str) -> list[str]:
 
 
 def _state(segment: Segment) -> tuple[int, int]:
-    """What changes if a file is written to or replaced; nothing of a file that is gone."""
+    """What changes if a file is written to or replaced: its size in bytes, and when it was modified, in
+    nanoseconds; -1 each if it is gone."""
     try:
         state = segment.path.lstat()
     except OSError:

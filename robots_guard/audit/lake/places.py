@@ -59,7 +59,7 @@ class Folder:
 
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:
-        """Hold a lock on a file in `folder`. What a killed export left is removed."""
+        """Hold a lock on a file in `folder`, and remove the unfinished files of a killed export."""
         path = self._directory / folder / _LOCK
         try:
             make_directory(path.parent)

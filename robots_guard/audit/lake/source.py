@@ -6,7 +6,7 @@ import re
 
 from robots_guard.errors import SettingsError
 
-SOURCE = "records"  # the name of the only one
+SOURCE = "records"  # the name if there is only one source
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
 
 

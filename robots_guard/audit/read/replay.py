@@ -24,7 +24,14 @@ from robots_guard.core.page_dialects import PAGE_DIALECTS
 from robots_guard.core.policy import PINNED, Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
+from robots_guard.core.verdict import (
+    BY_OVERRIDE,
+    Deferral,
+    Question,
+    Terms,
+    Verdict,
+    as_report_only,
+)
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, split_url
 from robots_guard.rep.dialect import dialect
@@ -99,7 +106,7 @@ def _is_by_pin(record: Record | SignalsRecord) -> bool:
     """Whether a request was permitted by a pinned robots.txt. `would` is then what the site's own
     would have said, which the record does not have."""
     is_pinned = isinstance(record, Record) and record.via == PINNED
-    return is_pinned and (record.relaxed or "").startswith("override=")
+    return is_pinned and (record.relaxed or "").startswith(BY_OVERRIDE)
 
 
 def _is_exempted(record: Record | SignalsRecord) -> bool:
