@@ -71,7 +71,7 @@ class NamedSites(Sites):
         """An address that no site has yet."""
         return next(self.addresses)
 
-    def start(  # type: ignore[override]
+    def start(  # type: ignore[override]  it has more parameters
         self,
         scheme: str = "http",
         robots: object = RULES,
