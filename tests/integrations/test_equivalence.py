@@ -22,13 +22,10 @@ from typing import Any
 
 import pytest
 import trustme
-from integrations.envoy.process import envoy
 from integrations.libraries import LIBRARIES
 from integrations.mitmproxy.process import Integration, mitmdump, upstream_ca
 from integrations.mitmproxy.wire import inside, plain
 from integrations.scrapy.crawl import crawl
-from integrations.squid.conftest import inside as squid_inside
-from integrations.squid.process import squid
 from integrations.table import PAGES, PASS, ROBOTS_TXT, ROWS, Row
 from support.audit_log import decisions
 from support.programs import program
@@ -123,9 +120,14 @@ def _ask(kind: str, client: str, urls: list[str], folder: Path) -> dict[str, lis
 
 
 def _proxy(kind: str, folder: Path) -> AbstractContextManager[Any]:
+    # Where httpx is tested on Python 3.11, the decision service is not installed.
     if kind == "envoy":
+        from integrations.envoy.process import envoy
+
         return envoy(folder, **BRIEF)
     if kind == "squid":
+        from integrations.squid.process import squid
+
         return squid(folder, upstream_ca=folder / "origins.pem", **BRIEF)
     return mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF)
 
@@ -198,6 +200,8 @@ def _wget(integration: Integration, url: str) -> None:
 
 def _inspected(integration: Integration, url: str) -> None:
     """Ask as `_raw` does, with the SNI that Squid needs."""
+    from integrations.squid.conftest import inside as squid_inside
+
     _raw(integration, url, squid_inside)
 
 
