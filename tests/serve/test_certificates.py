@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import ipaddress
-import multiprocessing
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -262,16 +263,22 @@ def test_mitmproxy_takes_a_ca_that_was_created_here(tmp_path):
     entry.cert._cert.verify_directly_issued_by(own)
 
 
-def _load(folder: str) -> bytes:
-    certificate = load_authority(Path(folder), NOW).certificate
-    return certificate.fingerprint(hashes.SHA256())
+LOAD = """
+import datetime, sys
+from pathlib import Path
+from cryptography.hazmat.primitives import hashes
+from robots_guard.serve.certificates import load_authority
+now = datetime.datetime.fromisoformat(sys.argv[2])
+print(load_authority(Path(sys.argv[1]), now).certificate.fingerprint(hashes.SHA256()).hex())
+"""
 
 
 def test_processes_that_start_together_have_one_ca(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        assert len(set(pool.map(_load, [str(tmp_path)] * 4))) == 1
+    command = [sys.executable, "-c", LOAD, str(tmp_path), NOW.isoformat()]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    printed = {process.communicate()[0].strip() for process in processes}
     public = x509.load_pem_x509_certificate((tmp_path / CA_CERTIFICATE).read_bytes())
-    assert public.fingerprint(hashes.SHA256()) == _load(str(tmp_path))
+    assert printed == {public.fingerprint(hashes.SHA256()).hex()}
 
 
 def test_a_missing_certificate_file_is_written_again(tmp_path):

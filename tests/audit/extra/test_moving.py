@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit import segments
+from robots_guard.audit import partitions, segments
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.read import reader, search, verify
+from robots_guard.audit.read import reader, verify
 from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
 from robots_guard.audit.read.search import Search
@@ -85,7 +85,7 @@ def after_listing(monkeypatch):
                 left.pop()(directory)
             return found
 
-        for module in (reader, search, verify):
+        for module in (partitions, reader, verify):
             monkeypatch.setattr(module, "segments", listed)
         return left
 
@@ -207,7 +207,7 @@ def test_an_audit_log_that_keeps_changing_is_reported_in_one_sentence(audit_log,
     def never_there(directory):
         return [each._replace(path=each.path.with_name("gone")) for each in real(directory)]
 
-    monkeypatch.setattr(search, "segments", never_there)
+    monkeypatch.setattr(partitions, "segments", never_there)
     with pytest.raises(SettingsError, match="changes faster than it can be read"):
         Search(audit_log)
 

@@ -58,7 +58,10 @@ def test_it_is_that_of_the_command(tmp_path):
 
 def test_the_example_is_what_is_printed():
     folder = ROOT / "examples" / "envoy"
-    settings = {"ROBOTS_GUARD_CONFIG": str(folder / "robots_guard.toml")}
+    settings = {
+        "ROBOTS_GUARD_CONFIG": str(folder / "robots_guard.toml"),
+        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",  # Debian's
+    }
     command = [str(PROGRAMS / "robots-guard"), "serve", "--print-config=envoy"]
 
     done = subprocess.run(

@@ -107,11 +107,12 @@ REWRITTEN_WITHOUT_TLS = {"two-hosts", "a-host-list", "userinfo-in-the-target", "
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_readers_may_parse_differently(integration, site, name):
-    """No request arrives; or, without TLS, the one page with the Host that was judged."""
+    """No request arrives; or, without TLS, the one page with the Host that was judged, unless Envoy
+    reads what follows first, and ends the connection."""
     answer = send(integration, site, REFUSED[name] + "\r\n", smuggled(site))
     if site.scheme == "http" and name in REWRITTEN_WITHOUT_TLS:
-        assert {request.headers["host"] for request in site.origin.received} == {site.authority}
-        assert site.origin.targets == ["/open"]
+        assert {request.headers["host"] for request in site.origin.received} <= {site.authority}
+        assert site.origin.targets in ([], ["/open"])
     else:
         assert not answer.startswith(b"HTTP/1.1 2"), answer
         assert site.origin.targets == []
