@@ -26,7 +26,15 @@ from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import next_hash
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.check import judge_offline
-from robots_guard.core.events import FetchMade, OverridesLoaded
+from robots_guard.core.events import (
+    FailedOpen,
+    FetchMade,
+    FilesRemoved,
+    HoldChanged,
+    OverridesLoaded,
+    PinnedFileRead,
+    StoreWasReset,
+)
 from robots_guard.core.overrides import parse
 from robots_guard.core.renewal import begin
 from robots_guard.core.response import ResponseHead, judge_response
@@ -130,6 +138,35 @@ def write_evidence_log(directory: Path, authority=None, *, signed: bool = True) 
         _anchor(directory, authority.url)
     documents = {hashlib.sha256(body).hexdigest(): body for body in (BODY, OTHER)}
     return EvidenceLog(directory, signer, roots, documents, began)
+
+
+def write_log_of_every_kind(directory: Path) -> EvidenceLog:
+    """A signed audit log of one writer with a record of each kind."""
+    signer, began = new_signer(), float(int(time.time())) - 100
+    settings = Settings(agent="mybot", purposes="search")
+    ticks, now = iter(range(10**9)), [began]
+    clocks = Clocks(now=lambda: now[0], monotonic=lambda: float(next(ticks)))
+    writing = msgspec.structs.replace(settings.writing("cli"), chain=True, signer=signer)
+    options = LogOptions(summary=True, aggregate=60.0, retention=None)
+    log = FileAuditLog(directory, clocks, options, writing)
+    digest = hashlib.sha256(OVERRIDES.encode()).hexdigest()
+    log.note(OverridesLoaded(at=began, source="o.toml", count=1, sha256=digest, text=OVERRIDES))
+    pinned = {"override": "pin-1", "source": "pinned.txt", "sha256": "0" * 64, "size": 9}
+    for event in (
+        PinnedFileRead(at=began, part=1, parts=1, text="# a\xff\n", **pinned),
+        StoreWasReset(at=began, detail="damaged"),
+        FailedOpen(at=began, setting="audit_required", count=2, detail="no space"),
+        HoldChanged(at=began, hold="h1", change="add", owner="jane", reason="case 7"),
+        FilesRemoved(at=began, files=("20261101-host-1-aa-0001.jsonl",)),
+    ):
+        log.note(event)
+    policy = _fetched(log, "https://a.test", BODY, now, redirects=False)
+    for number, page in enumerate(("open", "open", "private/x", "private/y", "private/z")):
+        now[0] += 1
+        log.write(_judged(f"https://a.test/{page}", policy, settings, now[0], f"w-{number}"))
+    log.write(_response(settings, now[0]))
+    log.close()
+    return EvidenceLog(directory, signer, b"", {hashlib.sha256(BODY).hexdigest(): BODY}, began)
 
 
 def _fetched(log, origin, body, now, *, redirects):

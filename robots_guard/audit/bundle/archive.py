@@ -2,7 +2,9 @@
 
 Invariant: nothing is extracted to a disk, and no input, however hostile, is read beyond the limits.
 An archive with names outside those of a bundle, with two files of one name, with links or with
-encryption is refused. The same files give the same archive: names are sorted and times are fixed.
+encryption is refused, and so is one that is not packed as bundles are: programs find the files of an
+archive in different ways, by its directory or from its first byte on, and all must find the same.
+The same files give the same archive: names are sorted and times are fixed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import io
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from typing import BinaryIO
@@ -25,9 +28,11 @@ MANIFEST = "MANIFEST.sha256"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can state
 _NAME = re.compile(r"([a-z]{1,20}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,160}")
 _END = b"PK\x05\x06"
-_END_BYTES = 22
+_END_RECORD = struct.Struct("<4s4H2LH")
+_END_BYTES = _END_RECORD.size
 _ZIP64_BYTES = 20  # of the record before the end that says where the larger end is
-_ENTRY_BYTES = 46 + 200  # of a file in the directory of an archive, at most
+_LISTED_BYTES = 46  # of a file in the directory of an archive, without its name
+_ENTRY_BYTES = _LISTED_BYTES + 200  # of a file in the directory of an archive, at most
 _LISTED = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -58,7 +63,8 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             _check_entries(entries)
-            return _contents(archive, entries)
+            _check_packing(data, entries)
+            return _contents(data, entries)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -95,24 +101,56 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
         if name in seen:
             raise NoBundle(f"it has two files {name!r}")
         seen.add(name)
-        kind = stat.S_IFMT(entry.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
-            raise NoBundle(f"{name!r} is not a plain file")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise NoBundle(f"{name!r} is compressed in a way that bundles do not use")
     if sum(entry.file_size for entry in entries) > LARGEST_CONTENT:
         raise NoBundle(f"its files are larger than {LARGEST_CONTENT // 2**20} MiB")
 
 
-def _contents(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> dict[str, bytes]:
-    """The content of the files, whatever sizes the directory states. Raises NoBundle."""
+def _check_packing(data: bytes, entries: list[zipfile.ZipInfo]) -> None:
+    """Check that the archive is packed as `write_archive` does it: with nothing before, between or
+    after the files, and without other attributes of them. Raises NoBundle."""
+    offset = 0
+    for entry in entries:
+        header = entry.FileHeader()
+        is_usual = _attributes(entry) == _attributes(_zip_entry(entry.filename))
+        if not is_usual or entry.header_offset != offset or not data.startswith(header, offset):
+            raise NoBundle(f"{entry.filename!r} is not packed as bundles pack it")
+        offset += len(header) + entry.compress_size
+    count, size = len(entries), sum(_LISTED_BYTES + len(entry.filename) for entry in entries)
+    if data[offset + size :] != _END_RECORD.pack(_END, 0, 0, count, count, size, offset, 0):
+        raise NoBundle("it has data that belong to none of its files")
+
+
+def _attributes(entry: zipfile.ZipInfo) -> tuple[object, ...]:
+    """All that an archive states of a file, except its name, content, size and offset."""
+    return (
+        entry.date_time,
+        entry.compress_type,
+        entry.comment,
+        entry.extra,
+        entry.create_system,
+        entry.create_version,
+        entry.extract_version,
+        entry.reserved,
+        entry.flag_bits,
+        entry.volume,
+        entry.internal_attr,
+        entry.external_attr,
+    )
+
+
+def _contents(data: bytes, entries: list[zipfile.ZipInfo]) -> dict[str, bytes]:
+    """The content of the files, whatever sizes the directory states. Raises NoBundle, and zlib.error
+    for a damaged file."""
     files, left = {}, LARGEST_CONTENT
     for entry in entries:
-        with archive.open(entry) as file:
-            content = file.read(left + 1)
+        begin = entry.header_offset + len(entry.FileHeader())
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = unpacker.decompress(data[begin : begin + entry.compress_size], left + 1)
         left -= len(content)
         if left < 0 or len(content) != entry.file_size:
             raise NoBundle(f"{entry.filename!r} has another size than it states")
+        if not unpacker.eof or unpacker.unused_data or zlib.crc32(content) != entry.CRC:
+            raise NoBundle(f"{entry.filename!r} is damaged")
         files[entry.filename] = content
     return files
 
@@ -121,11 +159,16 @@ def write_archive(target: BinaryIO, files: dict[str, bytes]) -> None:
     """Write files as an archive, in the order of their names."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _MOMENT)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (stat.S_IFREG | 0o644) << 16
-            entry.create_system = 3  # Unix, on every system
-            archive.writestr(entry, files[name])
+            archive.writestr(_zip_entry(name), files[name])
+
+
+def _zip_entry(name: str) -> zipfile.ZipInfo:
+    """The entry of a file in a bundle's archive. All files have the same attributes."""
+    entry = zipfile.ZipInfo(name, _MOMENT)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    entry.create_system = 3  # Unix, on every system
+    return entry
 
 
 def manifest_of(files: dict[str, bytes]) -> bytes:

@@ -79,6 +79,7 @@ class _Piece:
         self.lines: list[DisclosedLine] = []
         self.structural: list[DisclosedLine] = []
         self.is_in_period = False
+        self.opening: Checkpoint | None = None
 
     def add(self, line: DisclosedLine, wanted: Wanted) -> None:
         digest = line_digest(line.raw)
@@ -89,9 +90,11 @@ class _Piece:
             self.lines.append(line)
         elif not self.links or line.entry.__struct_config__.tag in STRUCTURAL:
             self.structural.append(line)
-        is_opening = not self.links and isinstance(line.entry, Checkpoint)
+        if not self.links and isinstance(line.entry, Checkpoint):
+            self.opening = line.entry
         self.links.append(digest)
         self.numbers.append(line.entry.seq)
+        is_opening = len(self.links) == 1 and self.opening is not None
         if not is_opening and wanted.is_within(line.entry.at or ""):
             self.is_in_period = True
 
@@ -100,6 +103,16 @@ class _Piece:
             return True
         first, last = self.numbers[0], self.numbers[-1]
         return any(begin <= last and first <= end for begin, end in wanted.intervals)
+
+    def unsealed_checkpoint(self) -> int | None:
+        """The number of a signed checkpoint that is the only line of this piece, or None.
+
+        In the last piece of a writer, no signature covers such a checkpoint: its own one covers the
+        lines before it, and is in the bundle as the seal of the piece before.
+        """
+        if len(self.links) != 1 or self.opening is None or _seal(self.opening) is None:
+            return None
+        return self.opening.seq
 
     def disclosed(self) -> list[DisclosedLine]:
         """The wanted lines and the first one, whose number is then known; in a period, also those
@@ -143,6 +156,7 @@ def trace(directory: Path, wanted: Wanted, trouble: Unreadable) -> Trace:
         elif entry.seq in wanted.numbers:
             lines.append(line)
     if piece is not None and piece.links:
+        wanted = _without_unsealed_checkpoint(wanted, piece)
         _keep(piece, wanted, lines, spans)
     _check(wanted, lines)
     return Trace(lines, Chain(writer=wanted.writer, spans=spans) if spans else None)
@@ -165,6 +179,16 @@ def _keep(
     if checkpoint is not None and _HEAD.fullmatch(checkpoint.head):
         stated = checkpoint.head
     spans.append(piece.span(stated, _seal(checkpoint) if checkpoint else None))
+
+
+def _without_unsealed_checkpoint(wanted: Wanted, last: _Piece) -> Wanted:
+    """Remove the checkpoint that no signature covers from the last piece of a writer, and return
+    what else is wanted. With this record, the bundle would not verify."""
+    number = last.unsealed_checkpoint()
+    if number is None:
+        return wanted
+    last.lines, last.structural = [], []
+    return wanted._replace(numbers=wanted.numbers - {number})
 
 
 def _seal(checkpoint: Checkpoint) -> Seal | None:

@@ -273,8 +273,15 @@ def _check_chains(parts: Parts, trust: BundleTrust, findings: _Findings) -> None
 def _report_no_chain(
     writer: str, lines: list[DisclosedLine], trust: BundleTrust, findings: _Findings
 ) -> None:
-    is_chained = any(isinstance(line.entry, Start) and line.entry.chain for line in lines)
-    if is_chained:
+    starts = [line.entry for line in lines if isinstance(line.entry, Start)]
+    if not starts:
+        # Each file of the log begins with a start record, and a bundle contains it for each of its
+        # records. Without it, a record could have been taken out of the chain of another writer.
+        findings.add(
+            ClaimState.CONTRADICTED,
+            f"{writer} has neither a chain nor a start record that says that there is none",
+        )
+    elif any(start.chain for start in starts):
         findings.add(
             ClaimState.CONTRADICTED,
             f"{writer} has a chain, as its start record says, and it is missing",

@@ -12,8 +12,9 @@ import struct
 import subprocess
 import urllib.request
 import zipfile
+import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -25,6 +26,18 @@ from audit.evidence_log import (
     line_of,
     rechained,
     write_evidence_log,
+    write_log_of_every_kind,
+)
+from audit.forgeries import (
+    NO_TRUST,
+    archive_of,
+    forged_line,
+    is_archive_refused,
+    is_refused,
+    line_if_other,
+    other_value,
+    with_manifest,
+    with_other_value,
 )
 from support.timestamps import authority
 
@@ -33,9 +46,7 @@ from robots_guard.audit.bundle.archive import (
     LARGEST_CONTENT,
     MANIFEST,
     NoBundle,
-    manifest_of,
     read_archive,
-    write_archive,
 )
 from robots_guard.audit.bundle.collection import MOST_RECORDS
 from robots_guard.audit.bundle.contents import (
@@ -60,19 +71,16 @@ from robots_guard.audit.bundle.writer import all_files, selection_of
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.record import (
-    Checkpoint,
-    Fetch,
+    AnyRecord,
+    EvidenceItem,
     OverridesRecord,
     Record,
     SignalsRecord,
-    Start,
     moment,
 )
 from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
-
-NO_TRUST = BundleTrust()
 
 
 class Sample(NamedTuple):
@@ -94,29 +102,11 @@ def sample(tmp_path_factory):
     return Sample(log, data, files, parts_of(files))
 
 
-def archive_of(files: dict[str, bytes]) -> bytes:
-    target = io.BytesIO()
-    write_archive(target, files)
-    return target.getvalue()
-
-
 def sentences(
     data: bytes, trust: BundleTrust = NO_TRUST, state: ClaimState = ClaimState.CONTRADICTED
 ):
     """The sentences of one state."""
     return [each.sentence for each in verify_bundle(data, trust).claims if each.state is state]
-
-
-def is_refused(files: dict[str, bytes], trust: BundleTrust = NO_TRUST) -> bool:
-    """Whether a bundle of these files does not verify."""
-    try:
-        return verify_bundle(archive_of(files), trust).is_contradicted
-    except NoBundle:
-        return True
-
-
-def with_manifest(files: dict[str, bytes]) -> dict[str, bytes]:
-    return files | {MANIFEST: manifest_of(files)}
 
 
 def test_a_signed_and_timestamped_bundle_is_proven(sample):
@@ -183,7 +173,20 @@ def test_the_page_is_readable_by_itself(sample):
 
 # -- forgeries -------------------------------------------------------------------------------------
 
-RECORDED = (Record, SignalsRecord, Fetch, Start, OverridesRecord, Checkpoint)
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    log = write_log_of_every_kind(tmp_path_factory.mktemp("kinds") / "log")
+    data = log.bundle(kind=None, since=moment(log.began))
+    files = read_archive(data)
+    return Sample(log, data, files, parts_of(files))
+
+
+def test_a_bundle_of_every_kind_verifies(every_kind):
+    kinds = {type(line.entry) for line in every_kind.parts.lines}
+
+    assert kinds == set(get_args(AnyRecord))
+    assert sentences(every_kind.data, every_kind.log.trust) == []
 
 
 def fields_of(*kinds: Any) -> list[Any]:
@@ -194,78 +197,61 @@ def fields_of(*kinds: Any) -> list[Any]:
     ]
 
 
-def changed(value: Any, name: str = "") -> Any:
-    """Another value of the same kind."""
-    match value:
-        case bool():
-            return not value
-        case int() | float():
-            return value + 1
-        case str() if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", value):
-            return value[:18] + str((int(value[18]) + 1) % 10) + value[19:]
-        case str() if re.fullmatch("[0-9a-f]{64}", value):
-            return ("1" if value[0] == "0" else "0") + value[1:]
-        case str():
-            return value + "x"
-        case list() if value:
-            return value[:-1]
-        case list():
-            return ["x"]
-        case dict():
-            return value | {"x": "y"}
-    return {"line": 7, "age": 1.5, "status": 404, "size": 9}.get(name, "x")
-
-
-def forged_line(raw: bytes, name: str) -> bytes | None:
-    """The line with another value in one field; None if it is then no record."""
-    values = msgspec.json.decode(raw)
-    entry = line_of(raw).entry
-    present = msgspec.to_builtins(getattr(entry, name))
-    values[name] = changed(present, name)
-    try:
-        other = msgspec.convert(values, type(entry))
-    except msgspec.ValidationError:
-        item = {"signal": "x-robots-tag", "where": "header"}
-        for candidate in ("x", 7, 1.5, True, ["x"], {"x": "y"}, [item]):
-            try:
-                other = msgspec.convert(values | {name: candidate}, type(entry))
-            except msgspec.ValidationError:
-                continue
-            break
-        else:
-            return None
-    if getattr(other, name) == getattr(entry, name):
-        return None
-    line = other.line_of_json()
-    try:
-        line_of(line)
-    except AssertionError:
-        return None
-    return line
-
-
-@pytest.mark.parametrize(("kind", "field"), fields_of(*RECORDED))
-def test_no_field_of_a_record_can_be_forged(sample, kind, field):
-    index, raw = next(
-        (index, line.raw)
-        for index, line in enumerate(sample.parts.lines)
-        if type(line.entry) is kind
-    )
+@pytest.mark.parametrize(("kind", "field"), fields_of(*get_args(AnyRecord)))
+def test_no_field_of_a_record_can_be_forged(sample, every_kind, kind, field):
+    """The kinds are those of the type `AnyRecord`, so that a new kind is tested, too."""
+    base = sample if any(type(line.entry) is kind for line in sample.parts.lines) else every_kind
+    index, raw = _line_of_kind(base, kind)
     forged = forged_line(raw, field.name)
     if forged is None:
         assert field.name == "schema"  # another schema is no record of this version
         return
-    files = sample.files | {RECORDS: sample.files[RECORDS].replace(raw, forged)}
+    files = base.files | {RECORDS: base.files[RECORDS].replace(raw, forged)}
     assert is_refused(files)
     assert is_refused(with_manifest(files))
     parts = parts_of(files)
     assert is_refused(all_files(parts, completeness_of(parts)))  # all that follows from it, too
     if field.name in ("previous", "head"):
         return  # a forger who computes the chain again states them rightly
+    _assert_no_chain_helps(base, index, forged)
+
+
+@pytest.mark.parametrize(("kind", "field"), fields_of(EvidenceItem))
+def test_no_field_of_a_statement_can_be_forged(sample, kind, field):
+    index, raw = _line_of_kind(sample, SignalsRecord)
+    entry = line_of(raw).entry
+    item = with_other_value(entry.evidence[0], field.name)
+    forged = line_if_other(raw, msgspec.structs.replace(entry, evidence=[item]))
+    assert forged is not None
+    parts = parts_of(sample.files | {RECORDS: sample.files[RECORDS].replace(raw, forged)})
+    assert is_refused(all_files(parts, completeness_of(parts)))
+    _assert_no_chain_helps(sample, index, forged)
+
+
+def _line_of_kind(base: Sample, kind: Any) -> tuple[int, bytes]:
+    return next(
+        (index, line.raw) for index, line in enumerate(base.parts.lines) if type(line.entry) is kind
+    )
+
+
+def _assert_no_chain_helps(base: Sample, index: int, forged: bytes) -> None:
+    """Check that a bundle is refused if its chain was computed again for a forged line: with the
+    old signatures, and with those of another key."""
     for signer in (None, new_signer()):
-        parts = rechained(sample.parts, {index: forged}, signer)._replace(anchors={})
+        parts = rechained(base.parts, {index: forged}, signer)._replace(anchors={})
         files = all_files(parts, completeness_of(parts))
-        assert is_refused(files, sample.log.trust if signer else BundleTrust())
+        assert is_refused(files, base.log.trust if signer else BundleTrust())
+
+
+@pytest.mark.parametrize("kind", get_args(AnyRecord))
+def test_no_record_can_be_given_to_another_writer(every_kind, kind):
+    """Otherwise a reader without keys would take it for a record of a log without a chain."""
+    index, raw = _line_of_kind(every_kind, kind)
+    entry = msgspec.structs.replace(every_kind.parts.lines[index].entry, writer="zz-other")
+    lines = [line for line in every_kind.parts.lines if line.raw != raw]
+    parts = every_kind.parts._replace(lines=[*lines, line_of(entry.line_of_json())])
+
+    assert is_refused(all_files(parts, completeness_of(parts)))
 
 
 def test_with_the_key_a_record_could_be_forged(sample):
@@ -358,7 +344,7 @@ def test_no_field_of_a_proof_can_be_forged(sample, whole, kind, field):
     value = msgspec.json.decode(sample.files[name], type=whole)
     part = first_struct(value, kind)
     present = msgspec.to_builtins(getattr(part, field.name))
-    values = msgspec.to_builtins(part) | {field.name: changed(present, field.name)}
+    values = msgspec.to_builtins(part) | {field.name: other_value(present, field.name)}
     if isinstance(part, ChainHead):
         other = ChainHead(**values)
         forged = encoded(msgspec.structs.replace(value, heads=[other, *value.heads[1:]]))
@@ -450,6 +436,74 @@ def zip_of(*entries: tuple[Any, bytes], **options: Any) -> bytes:
         for name, content in entries:
             archive.writestr(name, content)
     return target.getvalue()
+
+
+def repacked(
+    data: bytes, entry: dict[str, Any] | None = None, name: str = "index.html", comment: bytes = b""
+) -> bytes:
+    """The archive with the same files, of which one has other attributes."""
+    target = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as old,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        new.comment = comment
+        for each in old.infolist():
+            made = zipfile.ZipInfo(each.filename, each.date_time)
+            made.compress_type, made.create_system = each.compress_type, each.create_system
+            made.external_attr = each.external_attr
+            for attribute, value in (entry or {}).items() if each.filename == name else ():
+                setattr(made, attribute, value)
+            new.writestr(made, old.read(each.filename))
+    return target.getvalue()
+
+
+def first_header(data: bytes) -> bytes:
+    """The header and the content of the only file in an archive."""
+    return data[: data.index(b"PK\x01\x02")]
+
+
+def with_end(data: bytes, offset: int, value: int) -> bytes:
+    """The archive with another byte in its last record, which ends it."""
+    at = len(data) - 22 + offset
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+PAGE_OF_A_FORGER = first_header(zip_of(("index.html", b"<h1>The site forbids nothing.</h1>")))
+UNICODE_PATH = b"up" + struct.pack("<HBL", 14, 1, zlib.crc32(b"index.html")) + b"other.htm"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda data: repacked(data, {"date_time": (2026, 11, 20, 0, 0, 0)}),
+        lambda data: repacked(data, {"comment": b"approved by the site"}),
+        lambda data: repacked(data, comment=b"approved by the site"),
+        lambda data: repacked(data, {"extra": UNICODE_PATH}),
+        lambda data: repacked(data, {"external_attr": (stat.S_IFREG | 0o4755) << 16}),
+        lambda data: repacked(data, {"create_system": 0}),
+        lambda data: repacked(data, {"compress_type": zipfile.ZIP_STORED}),
+        lambda data: repacked(data, {"internal_attr": 1}),
+        lambda data: b"#!/bin/sh\nexit\n" + data,
+        lambda data: PAGE_OF_A_FORGER + data,
+        lambda data: first_header(data) + PAGE_OF_A_FORGER + data[len(first_header(data)) :],
+        lambda data: data + PAGE_OF_A_FORGER + data[-22:],
+        lambda data: data.replace(b"PK\x03\x04\x14", b"PK\x03\x04\x15", 1),
+        lambda data: with_end(data, 8, 1),
+    ],
+    ids=[
+        *("date", "comment of a file", "comment", "another name", "mode", "system", "stored"),
+        *("text", "program before it", "page before it", "page within it", "page after it"),
+        *("header", "number of files"),
+    ],
+)
+def test_an_archive_says_no_more_than_its_files(sample, forged):
+    """Programs that read it from its first byte on find the same files as those that read its
+    directory."""
+    data = forged(sample.data)
+    assert data != sample.data
+    assert is_archive_refused(data, sample.log.trust)
+    assert not is_archive_refused(repacked(sample.data), sample.log.trust)
 
 
 def link(name: str) -> zipfile.ZipInfo:

@@ -423,7 +423,7 @@ def fields_of(record):
             case str() if name == "kind":
                 yield name, "signals"  # which it has not the fields of
             case str():
-                yield name, "x" + value[1:]
+                yield name, ("y" if value.startswith("x") else "x") + value[1:]
             case list() | dict():
                 yield name, {} if isinstance(value, list) else {"x": "y"}
 
