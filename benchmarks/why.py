@@ -74,13 +74,16 @@ def questions(directory: Path) -> dict[str, list[str]]:
 
 
 def recorded(directory: Path, origin: str) -> str:
-    """The URL of a refusal of this origin, in the middle of the compacted files."""
-    files = sorted(directory.glob(f"*{PARQUET}"))
-    path = files[len(files) // 2]
-    sql = f"SELECT url FROM read_parquet({files_in([path])}) WHERE origin = ? AND action = 'drop'"
+    """The URL of a refusal of this origin, the middle one of those in the compacted files."""
+    files = files_in(sorted(directory.glob(f"*{PARQUET}")))
+    sql = (
+        f"SELECT url FROM read_parquet({files}) WHERE origin = ? AND action = 'drop'"
+        ' QUALIFY row_number() OVER (ORDER BY "at") = (count(*) OVER () + 1) // 2'
+    )
     with database() as connection:
-        found = connection.execute(f"{sql} LIMIT 1", [origin]).fetchone()
-    assert found is not None, f"{path} has no refusal of {origin}"
+        found = connection.execute(sql, [origin]).fetchone()
+    if found is None:
+        raise SystemExit(f"{directory} has no refusal of {origin}: generate more records")
     return str(found[0])
 
 

@@ -66,7 +66,9 @@ Layout = tuple[tuple[Cell, ...], ...]  # the lines of a record
 
 
 def shorten(text: str, width: int, ellipsis: str = ELLIPSIS) -> str:
-    """Return the text, cut in its middle to a width in cells.
+    """Return the text, cut in its middle to a width in cells. A URL keeps its origin, and more of
+    its end than of the beginning of its path. Another text keeps as much of its beginning as of its
+    end.
 
     The result is wider if the origin of a URL at its beginning leaves no room: it then consists of
     the origin, the ellipsis and a short end.
@@ -79,7 +81,7 @@ def shorten(text: str, width: int, ellipsis: str = ELLIPSIS) -> str:
     room = max(width - cell_len(kept) - len(ellipsis), SHORTEST_END)
     if cell_len(rest) <= room + len(ellipsis):
         return text
-    head = _beginning(rest, (room - SHORTEST_END) // 3)
+    head = _beginning(rest, (room - SHORTEST_END) // 3 if origin else room // 2)
     tail = _end(rest, room - cell_len(head))
     before, after = len(kept) + len(head), len(text) - len(tail)
     for found in _ORIGIN.finditer(text, len(kept)):
@@ -283,8 +285,9 @@ def record_lines(
     """Yield the lines of a record; a value that is too long for its place gets lines of its own."""
     for number, line in enumerate(cells):
         indent = INDENT if number else 0
+        own = room - indent - INDENT
         fitted = [
-            (cell, _fitted(columns[cell.place], row[cell.place], cell.width, ellipsis))
+            (cell, _fitted(columns[cell.place], row[cell.place], cell.width, own, ellipsis))
             for cell in _widened(line, row, room - indent if number else 0)
         ]
         yield from _side_by_side(fitted, indent, room)
@@ -298,12 +301,17 @@ def _widened(line: Sequence[Cell], row: Sequence[str], room: int) -> Sequence[Ce
     return line
 
 
-def _fitted(column: TableColumn, value: str, width: int, ellipsis: str) -> list[str]:
+def _fitted(column: TableColumn, value: str, width: int, own: int, ellipsis: str) -> list[str]:
+    """Return the lines of a value in a place of `width` cells. If even its shortest form is wider,
+    the value is shortened for a line of its own, which has `own` cells."""
     if column.fit == "wrap":
         return wrapped(value, width)
-    if column.fit == "cut":
-        value = shorten(value, width, ellipsis)
-    return [value]
+    if column.fit == "whole":
+        return [value]
+    shown = shorten(value, width, ellipsis)
+    if cell_len(shown) > width:
+        shown = shorten(value, max(own, width), ellipsis)
+    return [shown]
 
 
 def _side_by_side(

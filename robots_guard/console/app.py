@@ -91,6 +91,7 @@ from robots_guard.console.query import (
     SORTS,
     DecisionQuery,
     absolute,
+    filter_in,
     origin_in,
     parse_query,
     since,
@@ -247,10 +248,13 @@ class Console:
 
     def decisions(self, request: Request) -> Response:
         """List the decisions that match the query, a page at a time."""
-        query = self._query(request)
+        try:
+            query = self._query(request)
+        except SettingsError as error:
+            return self._mistake_page(request, str(error))
         nothing = self._snapshots.why_empty()
         values: dict[str, Any] = {"query": query, "nothing": nothing, "csv_rows": CSV_ROWS}
-        values |= _CHOICES
+        values |= {"mistake": "", **_CHOICES}
         if nothing:
             values |= {"page": None, "count": 0, "trouble": "", "status": _status(nothing)}
             return self._page(request, "decisions.html", "decisions", **values)
@@ -264,6 +268,13 @@ class Console:
             values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
             if not number:
                 values["extent"] = snapshot.cached("extent", extent_of)
+        return self._page(request, "decisions.html", "decisions", **values)
+
+    def _mistake_page(self, request: Request, mistake: str) -> Response:
+        """Say what is wrong with a filter, above the filter as the user wrote it, to be corrected."""
+        query = DecisionQuery(filter_in(request.query_params), Filter())
+        values: dict[str, Any] = {"query": query, "mistake": mistake, "nothing": None}
+        values |= {"status": 400, "trouble": "", **_CHOICES}
         return self._page(request, "decisions.html", "decisions", **values)
 
     def decisions_csv(self, request: Request) -> Response:

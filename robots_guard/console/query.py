@@ -97,9 +97,14 @@ class DecisionQuery(NamedTuple):
         )
 
 
+def filter_in(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the filter in the query of an address, as the user wrote it, without empty fields."""
+    return {name: query[name].strip() for name in NAMES if query.get(name, "").strip()}
+
+
 def parse_query(query: Mapping[str, str], now: float) -> DecisionQuery:
     """Parse a query. Raises SettingsError for an invalid value."""
-    given = {name: query[name].strip() for name in NAMES if query.get(name, "").strip()}
+    given = filter_in(query)
     sort = query.get("sort") or "newest"
     if sort not in SORTS:
         raise SettingsError(f"sort = {sort[:40]!r} is not known: use one of {', '.join(SORTS)}")

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -238,20 +238,34 @@ def _fault(row: Any) -> str | None:
     """What is wrong with the keys of an override, and the remedy, which msgspec's messages lack."""
     if not isinstance(row, dict):
         return f"{row!r} is not a table: begin each override with [[override]]"
-    for name in row:
-        if name not in _KEYS:
-            return f"{name!r} is not known: {did_you_mean(name, tuple(_KEYS))}"
-    missing = [name for name in _REQUIRED if name not in row]
-    if missing:
-        remedies = ", ".join(_REQUIRED[name] for name in missing)
-        verb = "is"
-        if len(missing) > 1:
-            verb = "are"
-        return f"{', '.join(missing)} {verb} missing: state {remedies}"
+    if faults := [*_missing_keys(row), *_unknown_key(row)]:
+        return "; ".join(faults)
     for name, value in row.items():
         if objection := wrong_type(value, _KEYS[name]):
             return f"{name} = {value!r} {objection}"
     return None
+
+
+def _missing_keys(row: dict[str, Any]) -> Iterator[str]:
+    """Yield one sentence that names all missing keys, if any are missing."""
+    remedies = {name: remedy for name, remedy in _REQUIRED.items() if name not in row}
+    if "origin" not in row and "suffix" not in row:
+        remedies["origin"] = _SITE
+    if not remedies:
+        return
+    verb = "is"
+    if len(remedies) > 1:
+        verb = "are"
+    yield f"{', '.join(remedies)} {verb} missing: state {', '.join(remedies.values())}"
+
+
+def _unknown_key(row: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence about the first unknown key, if there is one. One is enough, because the
+    remedy can be a long list."""
+    for name in row:
+        if name not in _KEYS:
+            yield f"{name!r} is not known: {did_you_mean(name, tuple(_KEYS))}"
+            return
 
 
 def _changes(row: dict[str, Any], entry: _Entry) -> dict[str, Any]:
@@ -273,6 +287,7 @@ _REQUIRED = {
     "reason": "why it is needed",
     "expires": "the last day on which it applies, such as 2027-03-31",
 }
+_SITE = "the site, such as https://example.com (or suffix, a domain with all below it)"
 
 
 def _end(expires: Any) -> float:
@@ -304,8 +319,8 @@ _AFTER_AUTHORITY = re.compile(r"[/?#]")
 
 
 def _place(entry: _Entry) -> Origin | str:
-    if (entry.origin is None) == (entry.suffix is None):
-        raise SettingsError("give either origin or suffix")
+    if entry.origin is not None and entry.suffix is not None:
+        raise SettingsError("give either origin or suffix, not both")
     place = entry.origin or entry.suffix or ""
     if _AFTER_AUTHORITY.search(place.rpartition("://")[2]):
         raise SettingsError(

@@ -11,14 +11,15 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
+from support.terminals import read_terminal
 
+from robots_guard.audit.bundle.archive import read_archive, write_archive
 from robots_guard.audit.record import record_of
 from robots_guard.cli.audit.records import HEADINGS
 from robots_guard.core.reasons import Reason
@@ -307,6 +308,22 @@ def test_terminal_of_80_columns_shows_each_record_on_two_lines(
         assert not re.search(rb"\x1b\[[0-9;]*m[^\x1b]*(action|drop)", shown)
 
 
+def test_summary_of_verify_is_folded_on_a_terminal_and_one_line_elsewhere(
+    here, variables, audit_log
+):
+    audit_log.close()
+    shown = on_a_terminal(
+        "audit", "verify", environment={"COLUMNS": "80", "NO_COLOR": "1"}
+    ).decode()
+    lines = shown.partition("whole: ")[2].splitlines()
+
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(lines) > 1
+    assert (
+        "whole: " + " ".join(map(str.strip, lines)) == here("audit", "verify").out.splitlines()[-1]
+    )
+
+
 def on_a_terminal(*args, both=False, environment=None) -> bytes:
     """What the command writes to a terminal of 200 columns, with `both` also to standard error."""
     ours, theirs = pty.openpty()
@@ -320,14 +337,7 @@ def on_a_terminal(*args, both=False, environment=None) -> bytes:
         env=environment,
     )
     os.close(theirs)
-    shown = b""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            shown += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    os.close(ours)
+    shown = read_terminal(ours)
     assert child.wait(60) == 0
     return shown
 
@@ -400,6 +410,15 @@ def test_the_columns_of_the_sql_tables_are_those_of_the_views(here, audit_log):
         named = [line.split("\t")[1] for line in printed.splitlines() if line.startswith(table)]
         assert not described or set(json.loads(described)) == set(named)
     assert "decisions\ttime\tTIMESTAMP\n" in printed
+
+
+@pytest.mark.parametrize("url", ["https://a*", "https://a.test*", "https://a.test:8*", "https://*"])
+def test_the_beginning_of_a_host_is_refused(here, audit_log, url):
+    """It would be taken for the whole host, and nothing be found."""
+    status, out, err = here("audit", "query", "--url", url)
+
+    assert (status, out) == (2, "")
+    assert "write the whole host before /, as in https://example.com/*" in err
 
 
 def test_an_origin_with_a_path_is_said_to_widen(here, audit_log):
@@ -615,12 +634,10 @@ def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypa
     assert found["verified"] is True
     assert {each["state"] for each in found["claims"]} == {"proven", "not proven"}
 
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
+    files = read_archive(path.read_bytes())
     forged = files["records.jsonl"].replace(b'"line":3', b'"line":2')
-    with zipfile.ZipFile(tmp_path / "forged.zip", "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, forged if name == "records.jsonl" else content)
+    with (tmp_path / "forged.zip").open("wb") as archive:
+        write_archive(archive, files | {"records.jsonl": forged})
     status, out, _ = here("audit", "replay", tmp_path / "forged.zip")
     assert status == 1
     assert "records.jsonl is not as MANIFEST.sha256 lists it" in out

@@ -15,6 +15,7 @@ import time
 import msgspec
 import pytest
 from cli.command import COMMAND
+from support.terminals import read_terminal
 
 from robots_guard.cli.policy.refresh import AT_ONCE
 from robots_guard.core.policy import Reservations
@@ -332,8 +333,7 @@ def test_progress_bar_is_drawn_on_a_terminal_only(variables, net):
         env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
     )  # fmt: skip
     os.close(theirs)
-    drawn = os.read(ours, 65536).decode()
-    os.close(ours)
+    drawn = read_terminal(ours).decode()
 
     assert done.returncode == 0
     assert "robots.txt" in drawn

@@ -74,6 +74,20 @@ def test_shortened_text_cuts_no_origin(text, width):
     assert_is(shorten(text, width), text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Disallow: /private/ (override o-1 of jane@crawler.example: our own site)",
+        "127.0.0.1 is not public: allow_private names the networks that may be reached",
+        "Disallow: /catalogue/*/some/deep/path/with/many/segments/*.html$",
+    ],
+)
+def test_shortened_text_keeps_as_much_of_its_beginning_as_of_its_end(text):
+    before, after = shorten(text, 39).split(ELLIPSIS)
+
+    assert len(before) == len(after) == 19
+
+
 @pytest.mark.parametrize("port", ["8000", "80", "443"])
 @pytest.mark.parametrize("width", range(1, 60))
 def test_port_is_never_cut(port, width):
@@ -178,6 +192,16 @@ def test_long_host_takes_further_lines_and_leaves_the_others_as_they_are():
     pieces = [part for line in first for part, index in line if index == 5]
     assert "".join(pieces) == host
     assert "example.com:8000/x" in pieces[-1]
+
+
+def test_url_that_needs_lines_of_its_own_gets_all_of_them():
+    """Its origin alone is wider than its column."""
+    host = "https://" + "sub." * 20 + "example.com"
+    rule = "Disallow: /" + "x" * 60
+    url = f"{host}/some/deep/path/page.html"
+    for width in (132, 140, 200):
+        lines = lines_of([row(url, rule=rule)], width)[0]
+        assert url in [part for line in lines for part, _ in line], width
 
 
 @given(st.lists(urls, min_size=1, max_size=4), st.integers(30, 200), st.data())

@@ -12,11 +12,16 @@ import sys
 import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
+from support.terminals import read_terminal
 
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import Privacy
+from robots_guard.core.access import Failed, Failure
+from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, RuleRef, Verdict
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Exemption, RuleRef, Verdict
+from robots_guard.origin import split_url
 from robots_guard.stores import open_store
 
 
@@ -144,6 +149,19 @@ def test_commands_name_the_log_and_the_store_if_needed(here, directory, variable
     assert shlex.split(said["evidence"])[-2:] == ["--audit-log", str(place)]
 
 
+def store_of(tmp_path, rules, at=AT):
+    """Put a robots.txt of a.test with these rules into the store."""
+    fetched = policy(at=at)
+    document = msgspec.structs.replace(fetched.document, body=rules.encode(), sha256=_digest(rules))
+    store = open_store(f"sqlite:///{tmp_path}/policies.sqlite")
+    store.put(msgspec.structs.replace(fetched, document=document), at)
+    store.close()
+
+
+DISALLOW = "User-agent: *\nDisallow: /private/"  # as `policy` has it
+DELAY = DISALLOW.replace("Disallow: /private/", "Crawl-delay: 10")
+
+
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
@@ -153,13 +171,84 @@ def test_commands_name_the_log_and_the_store_if_needed(here, directory, variable
 )
 def test_what_the_stored_file_says_today(here, directory, tmp_path, rules, says):
     write(directory, refused())
-    changed = policy(at=AT)
-    document = msgspec.structs.replace(changed.document, body=rules.encode(), sha256=_digest(rules))
-    store = open_store(f"sqlite:///{tmp_path}/policies.sqlite")
-    store.put(msgspec.structs.replace(changed, document=document), AT)
-    store.close()
+    store_of(tmp_path, rules)
 
     assert says in facts(here("why", "https://a.test/private/x").out)["today"]
+
+
+EXEMPTED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=o-1")
+CONTRACT = Exemption(id="o-1", owner="jane", reason="a contract", expires=AT + 86400)
+PAUSED = Verdict(
+    action=Action.DEFER,
+    reason=Reason.RETRY_AFTER,
+    delay=RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=30.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rules", "says"),
+    [
+        (EXEMPTED, DISALLOW, "says drop (line 2: Disallow: /private/). The decision did not"),
+        (
+            Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED),
+            DISALLOW,
+            "says drop (line 2: Disallow: /private/). The decision did not",
+        ),
+        (
+            Verdict(action=Action.DROP, reason=Reason.BLOCKED),
+            "User-agent: *\nAllow: /",
+            "says pass (line 2: Allow: /). The decision did not depend on a robots.txt.",
+        ),
+        (PAUSED, DELAY, "allows it, with 10 s between two requests (crawl-delay)."),
+        (PAUSED, "", "allows it (allowed)."),
+        (DEFER, DISALLOW, "says drop now (line 2: Disallow: /private/)."),
+    ],
+)
+def test_a_stored_file_is_not_said_to_have_changed_if_it_did_not_decide(
+    here, directory, tmp_path, verdict, rules, says
+):
+    write(directory, decision(verdict=verdict))
+    store_of(tmp_path, rules)
+    said = facts(here("why", "https://a.test/private/x").out)["today"]
+
+    assert says in said
+    assert "changed" not in said
+
+
+def test_an_exemption_is_not_called_a_setting(here, directory):
+    write(directory, decision(verdict=EXEMPTED, override=CONTRACT))
+    sentence = here("why", "https://a.test/private/x").out.partition("\n")[0]
+
+    assert "the override o-1 of jane (a contract) was in force" in sentence
+    assert "setting" not in sentence
+
+
+def test_the_kind_of_a_failure_is_said_once(here, directory):
+    failed = Failed(failure=Failure.DNS, detail="dns: no such host")
+    origin = split_url("https://a.test/")[0]
+    unknown = begin(origin, None, "direct").next(failed, AT).policy
+    write(directory, decision(verdict=DEFER, policy=unknown))
+    sentence = here("why", "https://a.test/private/x").out.partition("\n")[0]
+
+    assert "its robots.txt could not be fetched since" in sentence
+    assert sentence.count("dns") == 1
+
+
+def test_an_answer_for_one_agent_says_so(here, directory):
+    write(directory, refused(), refused(agent="otherbot"))
+    status, out, _ = here("why", "https://a.test/private/x", "--agent", "otherbot")
+    assert (status, facts(out)["agent"]) == (0, "otherbot: decisions for others are not shown")
+    assert "agent" not in facts(here("why", "https://a.test/private/x").out)
+
+    status, out, _ = here("why", "https://a.test/private/x", "--agent", "nobot")
+    said = facts(out)
+    assert status == 1
+    assert out.startswith("Nothing is recorded of https://a.test/private/x for nobot.\n")
+    assert said["nearest"] == "no decision on any URL of https://a.test for nobot"
+    assert " --agent nobot" in said["search"]
+    found = json.loads(here("why", "https://a.test/", "--agent", "nobot", "--json").out)
+    assert found["agent"] == "nobot"
+    assert found["sentence"] == "Nothing is recorded of https://a.test/ for nobot."
 
 
 def _digest(rules):
@@ -316,8 +405,7 @@ def test_commands_are_not_broken_on_a_terminal(directory, tmp_path):
         env=environment,
     )
     os.close(theirs)
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        shown = b"".join(iter(lambda: _read(terminal), b"")).decode()
+    shown = read_terminal(ours).decode()
 
     assert child.wait(60) == 0
     bundle = next(line for line in shown.splitlines() if line.startswith("evidence"))
@@ -327,13 +415,6 @@ def test_commands_are_not_broken_on_a_terminal(directory, tmp_path):
     ]
     others = [line for line in shown.splitlines() if not line.startswith(("evidence", "all "))]
     assert max(map(len, others)) <= 80
-
-
-def _read(terminal):
-    try:
-        return terminal.read(65536)
-    except OSError:  # the other end is closed
-        return b""
 
 
 def test_a_period_without_a_record_is_not_taken_for_the_whole_log(here, directory):

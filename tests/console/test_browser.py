@@ -38,6 +38,7 @@ PAGES = {
     "pin": "/overrides/pin?origin=https://a.test&file=/etc/a.txt&owner=jane&reason=contract&until=2030-01-31",
     "try": "/try?url=https://shop.example/private/open/x",
     "refused": "/try?url=https://shop.example/private/x",
+    "mistake": "/decisions?url=shop.example/private/x&job=crawl",
     "missing": "/nothing",
 }
 HOSTILE = (

@@ -453,6 +453,14 @@ async def test_invalid_query_is_reported_in_one_sentence(console, path, says):
     assert says in await read(console, path, 400)
 
 
+async def test_a_mistake_in_a_filter_is_mended_where_it_was_made(console):
+    """An address bar shows a URL without its scheme."""
+    page = await read(console, "/decisions?url=shop.example/private/x&agent=mybot", 400)
+    assert 'name="url" value="shop.example/private/x"' in page
+    assert 'name="agent" value="mybot"' in page
+    assert "begin with http:// or https://" in page
+
+
 @pytest.mark.parametrize(
     "path", ["/nothing", "/decisions/nobody", "/static/../pages.py", "/origins/x"]
 )

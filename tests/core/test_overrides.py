@@ -175,7 +175,12 @@ def test_an_expired_override_gives_way_to_the_next():
         ({"origin": '"https://a.test:8000/path"'}, "'https://a.test:8000/path' has a path"),
         ({"origin": '"https://a.test:8x"'}, "'8x' is not a port number"),
         ({"origin": None, "suffix": '"a.test/path"'}, "'a.test/path' has a path"),
-        ({"origin": None}, "either origin or suffix"),
+        ({"origin": None}, "origin is missing: state the site, such as https://example.com"),
+        (
+            {"origin": None, "owner": None, "site": '"https://a.test"', "max_dely": "1"},
+            "owner, origin are missing: state who is responsible for it, the site, such as"
+            " https://example.com (or suffix, a domain with all below it); 'site' is not known",
+        ),
         ({"suffix": '"a.test"'}, "either origin or suffix"),
         ({"origin": '"a.test"'}, "write an origin as https://host"),
         ({"origin": '"ftp://a.test"'}, "write an origin as https://host"),

@@ -179,6 +179,10 @@ class UrlPlace(NamedTuple):
     host: str | None = None
 
 
+#: The beginning of a URL up to the end of its host.
+_AUTHORITY = re.compile(r"[^/]*://[^/?#]+[/?#]")
+
+
 def place_of(text: str) -> UrlPlace:
     """What a text means: a URL in any spelling, the beginning of URLs (`https://h/a/*`), or a host,
     with or without its port. Raises SettingsError."""
@@ -187,6 +191,11 @@ def place_of(text: str) -> UrlPlace:
         host_pattern(text)
         return UrlPlace(host=text)
     if text.endswith("*"):
+        if not _AUTHORITY.match(text):
+            raise SettingsError(
+                f"{text[:80]!r} is the beginning of a host:"
+                " write the whole host before /, as in https://example.com/*"
+            )
         prefix_of(text[:-1])
         return UrlPlace(url_prefix=text[:-1])
     resource_of(text)

@@ -77,7 +77,7 @@ class CountedPasses(msgspec.Struct, frozen=True):
 
 
 class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is recorded of a URL in a period.
+    """What is recorded of a URL in a period, for all agents or for `agent` alone.
 
     `record` is the decision that was asked for, or else the latest refusal or deferral, the latest
     pass that is no ordinary one, or the latest pass; None if there is none.
@@ -91,6 +91,7 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     since: str | None
     until: str | None
+    agent: str | None
     record: Record | SignalsRecord | None
     groups: list[DecisionGroup]
     repeats: int
@@ -204,6 +205,7 @@ class _Question:
             origin=self._resource.origin,
             since=self._wanted.since,
             until=self._wanted.until,
+            agent=self._wanted.agent,
             record=record,
             groups=groups,
             repeats=self._repeats(counted) if record else 0,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
 from robots_guard.core.policy import PINNED
 from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.verdict import REPORT_ONLY
+from robots_guard.core.verdict import BY_OVERRIDE, REPORT_ONLY
 
 _Judged = Record | SignalsRecord
 _READS = ("", "GET", "HEAD")
@@ -121,7 +121,9 @@ def _restricted(record: Record) -> str:
 
 
 def _unreachable(record: Record) -> str:
-    why = ", ".join(filter(None, (record.failure, record.detail)))
+    why = record.detail
+    if record.failure and not (why or "").startswith(record.failure):
+        why = ", ".join(filter(None, (record.failure, why)))
     since = ""
     if record.trouble_since:
         since = f" since {time_of(record.trouble_since)}"
@@ -211,6 +213,8 @@ def _unforced(record: _Judged) -> str:
         return f"without it the action would have been {record.would}" + _would_rule(record)
     if record.would is not None:
         return f"this was only reported (report_only), otherwise the action would be {record.would}"
+    if record.relaxed is not None and record.relaxed.startswith(BY_OVERRIDE):
+        return "it was allowed only because of this override"
     if record.relaxed is not None:
         return f"it was allowed only because of the setting {record.relaxed}"
     return ""

@@ -15,7 +15,7 @@ import msgspec
 
 from robots_guard.audit.partitions import files_of
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
-from robots_guard.audit.read.replay import judge_by
+from robots_guard.audit.read.replay import is_replayable, judge_by
 from robots_guard.audit.read.resource import resource_of
 from robots_guard.audit.read.search import find_decision
 from robots_guard.audit.read.why import DecisionGroup, LogAnswer
@@ -30,7 +30,8 @@ from robots_guard.cli.audit_log_options import (
 )
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
-from robots_guard.core.policy import PINNED, Policy
+from robots_guard.core.policy import PINNED, Document, Policy
+from robots_guard.core.reasons import Comparison, meaning_of
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.invocation import EVIDENCE
@@ -169,28 +170,13 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
     """How the verdict now differs from the recorded one. An exempted request is compared by what
     its robots.txt says."""
     document = policy.document
-    action = verdict.would or verdict.action
-    rule, line, grounds, copy = None, None, verdict.reason.value, "The store"
-    fetched = sha256 = None
+    rule, line, fetched, sha256 = None, None, None, None
     if verdict.rule is not None:
         rule, line = verdict.rule.text, verdict.rule.line
-        grounds = f"line {line}: {rule}"
     if document is not None:
         fetched, sha256 = moment(document.fetched_at), document.sha256
-        copy = f"The stored robots.txt, fetched at {time_of(fetched)},"
-    was = (record.would or record.action, record.rule)
-    if record.via == PINNED:
-        said = f"{copy} says {action} ({grounds}), but a pinned one decided."
-    elif (action.value, rule) == was:
-        said = f"{copy} says the same ({grounds})."
-    elif action is Action.PASS and was[0] != Action.PASS:
-        said = f"{copy} allows it now ({grounds})."
-    elif action.value == was[0]:
-        said = f"{copy} has changed, but not the action, which is {action} ({grounds})."
-    else:
-        said = f"{copy} has changed: the action is now {action} ({grounds})."
     return Today(
-        sentence=said,
+        sentence=f"{_subject(document)} {_predicate(record, document, verdict)}.",
         action=verdict.action.value,
         reason=verdict.reason.value,
         rule=rule,
@@ -200,6 +186,46 @@ def _compared(record: Record, policy: Policy, verdict: Verdict) -> Today:
     )
 
 
+def _subject(document: Document | None) -> str:
+    """What the sentence about today is about: the stored file, or the store if it has none."""
+    if document is None:
+        return "The store"
+    return f"The stored robots.txt, fetched at {time_of(moment(document.fetched_at))},"
+
+
+def _predicate(record: Record, document: Document | None, verdict: Verdict) -> str:
+    """What the stored file says now, as the rest of the sentence. It says that the file has changed
+    only if the decision was based on another version of it."""
+    action = verdict.would or verdict.action
+    grounds = verdict.reason.value
+    if verdict.rule is not None:
+        grounds = f"line {verdict.rule.line}: {verdict.rule.text}"
+    says = f"says {action} ({grounds})"
+    if record.via == PINNED:
+        return f"{says}, but a pinned one decided"
+    if not is_replayable(record):
+        return f"{says}. The decision did not depend on a robots.txt"
+    if meaning_of(record.reason).replay is Comparison.DELAY and action is Action.PASS:
+        return _allows_with_delay(verdict, grounds)
+    was, rule = record.would or record.action, verdict.rule and verdict.rule.text
+    if (action.value, rule) == (was, record.rule):
+        return f"says the same ({grounds})"
+    if action is Action.PASS and was != Action.PASS:
+        return f"allows it now ({grounds})"
+    if record.sha256 is None or document is None or record.sha256 == document.sha256:
+        return f"says {action} now ({grounds})"
+    if action.value == was:
+        return f"has changed, but not the action, which is {action} ({grounds})"
+    return f"has changed: the action is now {action} ({grounds})"
+
+
+def _allows_with_delay(verdict: Verdict, grounds: str) -> str:
+    delay = verdict.delay
+    if delay is None:
+        return f"allows it ({grounds})"
+    return f"allows it, with {delay.seconds:g} s between two requests ({delay.by})"
+
+
 # -- output ----------------------------------------------------------------------------------------
 
 
@@ -207,7 +233,8 @@ def _commands(answer: LogAnswer, places: Places) -> list[str]:
     """The command lines that go on from the answer."""
     invocation = invocation_from(audit_log=places.audit_log, store=places.store)
     if answer.record is None:
-        return [invocation.command("audit", "query", "--origin", answer.origin)]
+        narrower = ("--agent", answer.agent) if answer.agent else ()
+        return [invocation.command("audit", "query", "--origin", answer.origin, *narrower)]
     identity = answer.record.id
     bundle = ("audit", "bundle", identity, "-o", f"{identity}.zip")
     return [
@@ -250,8 +277,15 @@ def _headline(answer: LogAnswer) -> Line:
     """The answer as one sentence, with the action that colours it."""
     record = answer.record
     if record is None:
-        return f"Nothing is recorded of {answer.url}.", ""
+        return f"Nothing is recorded of {answer.url}{_for_agent(answer)}.", ""
     return sentence_of(record), record.action
+
+
+def _for_agent(answer: LogAnswer) -> str:
+    """The end of a phrase that names the agent, if the answer is about one agent only."""
+    if answer.agent is None:
+        return ""
+    return f" for {answer.agent}"
 
 
 def _facts(
@@ -287,6 +321,8 @@ def _facts(
     if today is not None:
         yield "today", today.sentence
     yield "period", _period(answer)
+    if answer.agent is not None:
+        yield "agent", f"{answer.agent}: decisions for others are not shown"
     yield "id", record.id
 
 
@@ -371,9 +407,9 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
         yield "", each
     if answer.of_origin:
         decisions = counted(answer.of_origin, "decision")
-        yield "nearest", f"{decisions} on other URLs of {answer.origin}"
+        yield "nearest", f"{decisions} on other URLs of {answer.origin}{_for_agent(answer)}"
     else:
-        nearest = f"no decision on any URL of {answer.origin}"
+        nearest = f"no decision on any URL of {answer.origin}{_for_agent(answer)}"
         if answer.since or answer.until:
             nearest += " in this period"
         yield "nearest", nearest

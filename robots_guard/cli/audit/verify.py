@@ -21,7 +21,7 @@ from robots_guard.audit.signing import fingerprint
 from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
 from robots_guard.cli.options import audit_log_option
 from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, print_lines, progress, write_encoded
 from robots_guard.errors import SettingsError
 from robots_guard.text import counted
 
@@ -113,7 +113,7 @@ def verify(
         _print_json(finding, summary)
     else:
         _print_rows(finding)
-        write_line(_sentence(summary))
+        print_lines([(_sentence(summary), "")])
     if is_whole:
         return 0
     return DAMAGED
@@ -219,7 +219,7 @@ def _sentence(summary: LogSummary) -> str:
     word = "NOT WHOLE"
     if summary.is_whole:
         word = "whole"
-    return safe(f"{word}: {'; '.join(parts)}")
+    return f"{word}: {'; '.join(parts)}"
 
 
 def _signatures(summary: LogSummary) -> str:
