@@ -4,6 +4,9 @@ draft-ietf-aipref-vocab-07 defines the labels, and draft-ietf-aipref-attach-05 t
 drafts, only the tokens `y` and `n` are statements, and a field with a syntax error states nothing.
 This module reads more than that, but only as denials.
 
+http_sf is imported when the first dictionary is read: most robots.txt files have none, and the
+import would only delay short commands.
+
 Invariant: a permission comes only from a well-formed dictionary, in a place that the draft defines,
 from a label of the current draft whose value is the token `y`.
 """
@@ -11,8 +14,6 @@ from a label of the current draft whose value is the token `y`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import http_sf
 
 from robots_guard.rep.signals.labels import (
     LEGACY_LABELS,
@@ -63,6 +64,8 @@ def _dictionary(text: str) -> dict[str, object] | None:
     """The members of a dictionary by label, without parameters. None if there is a syntax error."""
     if len(text) > DICTIONARY_CAP:
         return None
+    import http_sf
+
     try:
         found = http_sf.parse(text.encode("utf-8", "replace"), tltype="dictionary")
     except (ValueError, ArithmeticError):  # StructuredFieldError is a ValueError
@@ -73,10 +76,12 @@ def _dictionary(text: str) -> dict[str, object] | None:
 
 
 def _entry(label: str, value: object) -> LabelValue:
+    from http_sf import Token
+
     name, flags = _known(label)
     if name is None:
         return LabelValue(label, "", (Flag.UNKNOWN_RULE,))
-    if isinstance(value, http_sf.Token) and str(value) in ("y", "n"):
+    if isinstance(value, Token) and str(value) in ("y", "n"):
         return LabelValue(name, str(value), flags)
     if _reads_as_no(value):
         return LabelValue(name, "n", (*flags, Flag.LENIENT))

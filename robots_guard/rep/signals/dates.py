@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from functools import cache
 from typing import NamedTuple
 
 DAY = 86_400
@@ -75,26 +76,30 @@ _ZONE = (
 )
 _TIME = rf"(?:[ \t]*+,?+[ \t]*+(?:at[ \t]++)?+{_CLOCK})?+"
 
-_FORMS = tuple(
-    re.compile(form, re.IGNORECASE | re.ASCII)
-    for form in (
-        r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})(?![0-9])"
-        rf"(?:(?:t|[ \t]++){_CLOCK})?+{_ZONE}",
-        r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})t(?P<hour>[0-9]{2})"
-        rf"(?![0-9:]){_ZONE}",
-        r"(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])"
-        r"(?:(?:t|[ \t]++)(?P<hour>[0-9]{2})(?::?(?P<minute>[0-9]{2})"
-        rf"(?::?(?P<second>[0-9]{{2}})(?:[.,][0-9]++)?+)?+)?+(?![0-9]))?+{_ZONE}",
-        rf"{_WEEKDAY}{_DAY}{_GAP}{_MONTH}{_GAP}{_YEAR}{_TIME}{_ZONE}",
-        rf"{_WEEKDAY}{_MONTH}[ \t]++{_DAY}[ \t]*+,?+[ \t]*+{_YEAR}(?!:){_TIME}{_ZONE}",
-        rf"{_WEEKDAY}{_MONTH}[ \t]++{_DAY}[ \t]++{_CLOCK}{_ZONE}[ \t]++{_YEAR}",
-    )
+_FORMS = (
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})(?![0-9])"
+    rf"(?:(?:t|[ \t]++){_CLOCK})?+{_ZONE}",
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})t(?P<hour>[0-9]{2})"
+    rf"(?![0-9:]){_ZONE}",
+    r"(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])"
+    r"(?:(?:t|[ \t]++)(?P<hour>[0-9]{2})(?::?(?P<minute>[0-9]{2})"
+    rf"(?::?(?P<second>[0-9]{{2}})(?:[.,][0-9]++)?+)?+)?+(?![0-9]))?+{_ZONE}",
+    rf"{_WEEKDAY}{_DAY}{_GAP}{_MONTH}{_GAP}{_YEAR}{_TIME}{_ZONE}",
+    rf"{_WEEKDAY}{_MONTH}[ \t]++{_DAY}[ \t]*+,?+[ \t]*+{_YEAR}(?!:){_TIME}{_ZONE}",
+    rf"{_WEEKDAY}{_MONTH}[ \t]++{_DAY}[ \t]++{_CLOCK}{_ZONE}[ \t]++{_YEAR}",
 )
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """The compiled forms. They are compiled at their first use, because this takes milliseconds and
+    few files have dates."""
+    return tuple(re.compile(form, re.IGNORECASE | re.ASCII) for form in _FORMS)
 
 
 def match_date(text: str, start: int = 0) -> DateMatch | None:
     """The longest date that begins at `start`, or None. Never raises."""
-    matches = [found for form in _FORMS if (found := form.match(text, start))]
+    matches = [found for form in _patterns() if (found := form.match(text, start))]
     for found in sorted(matches, key=lambda found: -found.end()):
         moment = _moment(found)
         if moment is not None:

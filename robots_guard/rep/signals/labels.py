@@ -33,7 +33,7 @@ _NO_AS_VERBS = frozenset(("deny", "denied", "disallow", "disallowed", "forbidden
 #: A label and its value in a text that does not follow the grammar.
 PIECE = re.compile(
     r"""(?<![\w*.-])([A-Za-z*][\w*.-]{0,99})(?![\w*.-])  # label
-    [\s\x00-\x1f"']*+ [=:] [\s\x00-\x1f"':]*+            # separators
+    [\s\x00-\x1f"']*+ [=:] [\s\x00-\x1f"':%]*+           # separators; %"n" is a display string
     (\??[A-Za-z0-9][A-Za-z0-9_-]*+)                      # value""",
     re.VERBOSE,
 )

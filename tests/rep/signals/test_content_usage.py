@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
@@ -142,6 +142,7 @@ def test_no_text_raises(text):
 
 
 @given(MEMBERS, MEMBERS)
+@example('ai=%"n" ', "")
 def test_more_text_keeps_each_denial_of_another_label(first, second):
     named = {each.rule for each in read(second)}
     denied = {each.rule for each in read(first) if each.value == "n"}
