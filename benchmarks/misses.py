@@ -86,6 +86,7 @@ def round_of(url: str, server: str, options: argparse.Namespace, threads: int, n
         near = open_store(server)
         assert near is not None
         for origin in origins:
+            # The response is a 200, so that the next state is the last one and has a policy.
             policy = begin(origin, None, "direct").next(ROBOTS, time.time()).policy  # type: ignore[union-attr]
             near.put(policy, time.time())
         near.close()

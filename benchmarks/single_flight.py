@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -44,31 +45,31 @@ class Asker:
     """A process that is sent an origin, and answers with the number of each verdict."""
 
     def __init__(self, store: str, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--ask", "--store", store, *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        link, end = socket.socketpair()
+        with link, end:
+            self.process = self.start([__file__, "--ask", "--store", store, *options], end.fileno())
+            self._link = link.makefile("rw")
+
+    def start(self, command: list[str], stream: int) -> Any:
+        """Start a script with its arguments, and return its process. `stream` is a file descriptor,
+        which becomes its standard input and output. A subclass may start it in another way.
+        """
+        return subprocess.Popen([sys.executable, *command], stdin=stream, stdout=stream)
 
     def tell(self, origin: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(origin + "\n")
-        self.process.stdin.flush()
+        self._link.write(origin + "\n")
+        self._link.flush()
 
     def receive(self) -> dict[str, int]:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
+        line = self._link.readline()
         assert line, "an asker has died"
         answer: dict[str, int] = json.loads(line)
         return answer
 
     def close(self) -> None:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
+        self._link.close()
+        with self.process:
+            self.process.wait(30)
 
 
 def ask(options: argparse.Namespace) -> None:
@@ -108,10 +109,12 @@ async def verdicts(guard: Guard, question: Question, askers: int) -> dict[str, i
     return counts
 
 
-def measure(store: str, processes: int, askers: int, bursts: int) -> tuple[list[int], list[float]]:
+def measure(
+    store: str, processes: int, askers: int, bursts: int, kind: type[Asker] = Asker
+) -> tuple[list[int], list[float]]:
     """Return the fetches of each burst, and the seconds until all were answered."""
     fetches, seconds = [], []
-    pool = [Asker(store, "--askers", str(askers)) for _ in range(processes)]
+    pool = [kind(store, "--askers", str(askers)) for _ in range(processes)]
     for asker in pool:
         asker.receive()
     with Loopback() as net:

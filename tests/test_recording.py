@@ -60,10 +60,14 @@ def full(monkeypatch):
     return switch
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 async def test_each_hop_of_a_fetch_is_recorded_before_the_decision_that_rests_on_it(
-    build, tmp_path
+    build, tmp_path, at_once
 ):
-    guard = build({f"{A}/robots.txt": MOVED, "https://www.a.test/robots.txt": RULES})
+    guard = build(
+        {f"{A}/robots.txt": MOVED, "https://www.a.test/robots.txt": RULES},
+        records_fetches_at_once=at_once,
+    )
     decision = await guard.check(ask("/private/"))
     first, second, made = read_records(tmp_path)
 
@@ -74,6 +78,17 @@ async def test_each_hop_of_a_fetch_is_recorded_before_the_decision_that_rests_on
     )
     assert (second.url, second.origin, second.status) == ("https://www.a.test/robots.txt", A, 200)
     assert (made.id, made.sha256) == (decision.id, second.sha256)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_fetch_is_used_though_it_cannot_be_recorded(build, full, tmp_path, at_once):
+    guard = build({f"{A}/robots.txt": RULES}, records_fetches_at_once=at_once)
+    full(True)
+    refused = await guard.check(ask("/private/"))
+    full(False)
+
+    assert refused.verdict.reason is Reason.DISALLOWED
+    assert guard.counts["audit_log/error"] == 2
 
 
 async def test_a_fetch_that_failed_is_recorded_with_its_failure(build, tmp_path):

@@ -278,6 +278,37 @@ async def test_lease_is_released_whatever_the_fetch_returns(build, tmp_path):
         store.close()
 
 
+async def test_a_lease_is_released_in_the_call_that_stores_the_policy(build):
+    """If that fails, in a call of its own, which reports the failure."""
+    threads = []
+
+    class Noting(LeasingStore):
+        fails = False
+
+        def put(self, policy, now):
+            threads.append(("put", threading.get_ident()))
+            super().put(policy, now)
+
+        def release(self, origin, token):
+            threads.append(("release", threading.get_ident()))
+            if self.fails:
+                raise StoreError("no")
+            super().release(origin, token)
+
+    store = Noting()
+    guard = build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), store=store)
+    await guard.policy(A, renew=True)
+    (put, at), *releases = threads
+    assert (put, releases) == ("put", [("release", at)])
+
+    threads.clear()
+    store.fails = True
+    renewed = await guard.policy(A, renew=True)
+    assert [name for name, _ in threads] == ["put", "release", "release"]
+    assert renewed.document is not None
+    assert guard.counts["store/error"] == 1
+
+
 async def test_closing_guard_releases_its_leases(build, tmp_path):
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.preloaded import Preloaded
 from support.waiting import eventually
 
 from robots_guard.origin import TDMREP_JSON
@@ -15,7 +17,30 @@ from robots_guard.testing import Reply
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from single_flight import Asker, measure
 
+#: A process that has imported what an asker needs.
+_FORKS = Preloaded(
+    [],
+    [
+        "aiohttp",
+        "redis",
+        "robots_guard.fetch.http",
+        "robots_guard.guard.guard",
+        "robots_guard.settings",
+        "robots_guard.stores.redis",
+        "robots_guard.stores.sqlite",
+        "robots_guard.testing",
+        "robots_guard.testing.audit_log",
+    ],
+)
 FETCH, MARGIN = 1.0, 0.5  # seconds: a lease of 1.5 s, so that the test need not wait for 35
+
+
+class Fork(Asker):
+    """A process that opens its store and its guard itself, and shares only imported modules."""
+
+    def start(self, command, stream):
+        standard = {"stdin": stream, "stdout": stream, "stderr": sys.__stderr__.fileno()}
+        return _FORKS.start(command, os.environ, **standard)
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -27,7 +52,7 @@ def url(request, tmp_path):
 
 
 def test_sixteen_processes_twenty_bursts_one_fetch_each(url):
-    fetches, _ = measure(url, processes=16, askers=40, bursts=20)
+    fetches, _ = measure(url, processes=16, askers=40, bursts=20, kind=Fork)
 
     assert fetches == [1] * 20
 
@@ -37,7 +62,7 @@ def test_each_tdmrep_json_is_fetched_once_too(url, net):
     tdmrep = Reply(body='[{"location": "/private/", "tdm-reservation": 1}]', delay=0.05)
     site = net.origin(404, {TDMREP_JSON: tdmrep})
     plain, *needy = [
-        Asker(url, "--askers", "40", "--purposes", purposes)
+        Fork(url, "--askers", "40", "--purposes", purposes)
         for purposes in ("", "tdm", "tdm", "tdm", "tdm")
     ]
     answers = []
@@ -68,7 +93,7 @@ def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, n
 
     site = net.origin(robots=robots)
     short = ("--fetch-timeout", str(FETCH), "--margin", str(MARGIN))
-    holder, *others = [Asker(url, "--askers", "100", *short) for _ in range(4)]
+    holder, *others = [Fork(url, "--askers", "100", *short) for _ in range(4)]
     for asker in (holder, *others):
         asker.receive()
     holder.tell(site.url)

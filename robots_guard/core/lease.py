@@ -18,8 +18,9 @@ holders keep dying.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
@@ -51,22 +52,19 @@ class Needs(NamedTuple):
         return policy.freshness(now, self.dialect, needs_reservations=self.reservations)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Final state: the policy that another process has stored."""
 
     policy: Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(msgspec.Struct, frozen=True):
     """Final state: this process is to fetch. `cached` is the latest policy known."""
 
     cached: Policy | None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Needs `pause` seconds to pass."""
 
     cached: Policy | None
@@ -80,8 +78,7 @@ class Waiting:
         return Taking(self.cached, self.needs, self.patience - self.pause, next_pause)
 
 
-@dataclass(frozen=True, slots=True)
-class Looking:
+class Looking(msgspec.Struct, frozen=True):
     """Needs the policy that the store had when it was asked for the lease, or None."""
 
     cached: Policy | None
@@ -112,8 +109,7 @@ class Looking:
         return self.cached is not None and self.cached.settled_at >= found.settled_at
 
 
-@dataclass(frozen=True, slots=True)
-class Taking:
+class Taking(msgspec.Struct, frozen=True):
     """Needs to know whether the lease was acquired. `patience` is how many seconds may still be
     waited."""
 

@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -73,15 +72,13 @@ MAX_FAILURE = 200  # characters
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """Final state: the policy to store."""
 
     policy: Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Fetching:
+class Fetching(msgspec.Struct, frozen=True):
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields.
 
     `judged`: the URL is judged like a request, exactly as written, because a redirect led to a page
@@ -153,7 +150,7 @@ class Fetching:
             return self.in_trouble(
                 now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome
             )
-        following = replace(
+        following = msgspec.structs.replace(
             self,
             url=url,
             passed=passed,
@@ -272,8 +269,7 @@ class Fetching:
         return zlib.crc32(f"{self.origin} {attempts}".encode()) / 2**32
 
 
-@dataclass(frozen=True, slots=True)
-class Redirected:
+class Redirected(msgspec.Struct, frozen=True):
     """Needs the verdict on `target` of `origin`, which is not the origin whose robots.txt redirects
     there.
 
@@ -298,8 +294,7 @@ class Redirected:
         return self.following.in_trouble(now, Failure.REDIRECT_DISALLOWED, why, wait=wait)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingReservations:
+class JudgingReservations(msgspec.Struct, frozen=True):
     """Needs the verdict on a request of `agent` for `url`, by `policy`, whose document was just
     fetched.
 
@@ -329,8 +324,7 @@ class JudgingReservations:
         return fetching.failed(now, why, is_local=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchingReservations:
+class FetchingReservations(msgspec.Struct, frozen=True):
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields."""
 
     policy: Policy

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 
 from robots_guard.core.access import LOCAL_FAILURES
 from robots_guard.core.lease import Taken
@@ -99,12 +100,13 @@ class PolicyCache:
     def _note_damage(self, error: DamagedValue) -> None:
         self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
 
-    async def put(self, policy: Policy) -> Policy:
+    async def put(self, policy: Policy, after: Callable[[], None] | None = None) -> Policy:
         """Put a policy into memory and, unless its failure is local to this process, into the
         store.
 
         Returns what is now stored: after a failed fetch that may include a document which the store
-        already had.
+        already had. `after`, if given, is called in the same thread after the policy has been
+        stored, so that a further call to the store needs no change of threads. It must not raise.
         """
         now = self._clocks.now()
         self._memory.put(policy, now)
@@ -113,7 +115,7 @@ class PolicyCache:
         ):
             return policy
         try:
-            kept = await self._calls.make(_put_with_document, self._store, policy, now)
+            kept = await self._calls.make(_put_with_document, self._store, policy, now, after)
         except StoreError as error:
             self._warn(
                 "the policy store cannot be written; continuing without it: %s", error, "writing"
@@ -152,10 +154,15 @@ class PolicyCache:
         return Policy(origin=policy.origin, trouble=trouble)
 
 
-def _put_with_document(store: PolicyStore, policy: Policy, now: float) -> Policy:
-    """Store the policy and return it. A failure is stored together with the last good document."""
+def _put_with_document(
+    store: PolicyStore, policy: Policy, now: float, after: Callable[[], None] | None
+) -> Policy:
+    """Store the policy, call `after`, and return the policy. A failure is stored together with the
+    last good document."""
     if policy.trouble is not None:
         with contextlib.suppress(DamagedValue):
             policy = policy.with_last_good_document(store.get(policy.origin), now)
     store.put(policy, now)
+    if after is not None:
+        after()
     return policy

@@ -147,7 +147,7 @@ class Guard:
             turns=turns,
             own_requests=own_requests,
             store_calls=store_calls,
-            log_calls=log_calls,
+            log_calls=None if options.records_fetches_at_once else log_calls,
             runtime=runtime,
             clocks=clocks,
             counters=counters,

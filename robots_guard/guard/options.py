@@ -37,6 +37,9 @@ class GuardOptions:
     report_only: bool = False
     #: Whether a PASS that has to be recorded and cannot be becomes a refusal.
     audit_required: bool = False
+    #: Whether a fetch is recorded in the event loop, as decisions are, and not in a thread. Only if
+    #: that is as quick as a line of a decision: without evidence, and without a sync to the disk.
+    records_fetches_at_once: bool = False
 
     def apply_report_only(self, verdict: Verdict) -> Verdict:
         """Return the verdict to act on: with `report_only` one that refuses nothing."""

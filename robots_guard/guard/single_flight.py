@@ -73,8 +73,8 @@ class _Job:
 
 
 class SingleFlight:
-    """All renewals of one guard, by origin. `agent` is the guard's own. `leases` is None where no
-    other process shares the policies."""
+    """All renewals of one guard, by origin. `agent` is the guard's own. `leases` is None if no
+    other process shares the policies, and `log_calls` if fetches are recorded in the event loop."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SingleFlight:
         turns: Turns,
         own_requests: OwnRequests,
         store_calls: Calls,
-        log_calls: Calls,
+        log_calls: Calls | None,
         runtime: Runtime,
         clocks: Clocks,
         counters: Counters,
@@ -286,15 +286,22 @@ class SingleFlight:
                 gate.release()
 
     async def _cache_result(self, job: _Job, policy: Policy) -> Policy:
-        """Cache a fetched policy; return what is now cached. A failure local to the redirect is not
-        cached."""
+        """Cache a fetched policy, and release the lease in the same call to the store; return what
+        is now cached. A failure local to the redirect is not cached."""
         if (
             job.for_redirect
             and policy.trouble is not None
             and policy.trouble.failure in LOCAL_FAILURES
         ):
             return policy
-        return await self._cache.put(policy)
+        token = self._tokens.get(job)
+        if self._leases is None or token is None:
+            return await self._cache.put(policy)
+        release = _ReleaseAfterPut(self._leases, job.origin, token)
+        stored = await self._cache.put(policy, release)
+        if release.is_done:
+            self._tokens.pop(job, None)
+        return stored
 
     async def _fetch(self, job: _Job, cached: Policy | None, needs_reservations: bool) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
@@ -354,6 +361,9 @@ class SingleFlight:
 
     async def _record_hop(self, made: FetchMade) -> None:
         """Record the hop in the audit log."""
+        if self._log_calls is None:
+            self._counters.note(made)
+            return
         try:
             await self._log_calls.make(self._counters.note, made)
         except StoreError as error:
@@ -420,6 +430,22 @@ class SingleFlight:
 
     def _warn(self, message: str, error: StoreError) -> None:
         self._counters.warn("store/error", message, error, part="writing")
+
+
+class _ReleaseAfterPut:
+    """Releases a lease in the call that has stored the policy. If that fails, `is_done` remains
+    false, and `SingleFlight` releases the lease in a call of its own, which reports the error."""
+
+    def __init__(self, leases: Leases, origin: Origin, token: str) -> None:
+        self.is_done = False
+        self._leases = leases
+        self._origin = origin
+        self._token = token
+
+    def __call__(self) -> None:
+        with contextlib.suppress(StoreError):
+            self._leases.release(self._origin, self._token)
+            self.is_done = True
 
 
 def _needs_reservations(job: _Job, terms: Terms) -> bool:
