@@ -75,15 +75,14 @@ async def test_waiters_get_turns_in_order(turns):
     order = []
 
     async def ask(number):
-        turn = await turns.take_within(10, A, 0.05)
-        order.append((number, time.monotonic(), wait_of(turn)))
+        order.append((number, await turns.take_within(10, A, 0.05)))
 
     await asyncio.gather(*(ask(number) for number in range(5)))
 
-    assert [number for number, _, _ in order] == [0, 1, 2, 3, 4]
-    assert all(wait == 0 for _, _, wait in order)
-    moments = [moment for _, moment, _ in order]
-    assert all(later - earlier > 0.049 for earlier, later in pairwise(moments))
+    assert [number for number, _ in order] == [0, 1, 2, 3, 4]
+    assert all(wait_of(turn) == 0 for _, turn in order)
+    granted = [turn.asked for _, turn in order]  # a busy machine may return one late
+    assert all(later - earlier > 0.0499 for earlier, later in pairwise(granted))
     assert turns.waiting == 0
 
 

@@ -11,6 +11,7 @@ A connection is tried twice before the server counts as down. A client connects 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable
@@ -31,6 +32,11 @@ from robots_guard.stores.redis import PREFIX, RedisRefused, RedisStore
 from robots_guard.stores.sentinels import Sentinels
 
 TIMEOUT = 0.2  # seconds
+
+#: How often redis-py sends a command to a cluster at most, and for how many seconds it sleeps before
+#: each of the second half of them while a slot moves (TRYAGAIN).
+_CLUSTER_TRIES = RedisCluster.RedisClusterRequestTTL
+_PAUSE_WHILE_A_SLOT_MOVES = 0.05
 
 # redis-py reads any other path as database 0
 _SINGLE = re.compile(r"rediss?://[^/]*(/[0-9]*/?)?|unix://.*", re.DOTALL)
@@ -193,10 +199,16 @@ class LateCluster:
                 require_full_coverage=False,
                 **self._options,
             )
+            created.RedisClusterRequestTTL = _cluster_tries(self._options["socket_timeout"])
             cluster = self._clients.setdefault("cluster", created)
             if cluster is not created:
                 created.close()
         return cluster
+
+
+def _cluster_tries(timeout: float) -> int:
+    """Return how often to send a command: it may wait as long for a moving slot as for an answer."""
+    return max(_CLUSTER_TRIES, 2 * math.ceil(timeout / _PAUSE_WHILE_A_SLOT_MOVES))
 
 
 # -- Sentinels -------------------------------------------------------------------------------------

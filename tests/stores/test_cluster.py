@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,30 @@ def test_keys_that_move_to_another_node_are_followed(store, empty_cluster):
     for node in (source, target):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
         node.close()
+
+
+def test_a_slot_that_moves_slowly_is_waited_for_as_long_as_an_answer(empty_cluster):
+    """The server answers TRYAGAIN while it has some of a command's keys, and not the others."""
+    store = open_store(f"{empty_cluster.url}?timeout=3")
+    put(store, policy())
+    slot = store._client.keyslot(store._policy_key(A))
+    source, target = (node.client() for node in on_their_way(empty_cluster, slot))
+    source_id, target_id = source.cluster("MYID").decode(), target.cluster("MYID").decode()
+    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", source_id)
+    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", target_id)
+
+    def stop_moving():
+        for node in (source, target):
+            node.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+            node.close()
+
+    end = threading.Timer(1.0, stop_moving)
+    end.start()
+    try:
+        assert store.take_and_get(A, "one", 1.0, 35.0).policy == policy()
+    finally:
+        end.join()
+        store.close()
 
 
 def on_their_way(cluster: Cluster, slot: int):
