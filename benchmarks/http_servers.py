@@ -79,7 +79,7 @@ class Bare(asyncio.Protocol):
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
-async def answer(_: DataPlaneRequest) -> HttpReply:
+def answer(_: DataPlaneRequest) -> HttpReply:
     return HttpReply(200, FIELDS)
 
 

@@ -180,7 +180,7 @@ class Traffic:
             return OneByOne(connection, _head(f"http://{authority}{page}", authority))
         h2 = kind.startswith("h2")
         authority = f"127.0.0.1:{self.ports[2 if h2 else 1]}"
-        secure = self._tunnel(connection, authority, proxy.ca, "h2" if h2 else "http/1.1")
+        secure = _tunnel(connection, authority, proxy.ca, "h2" if h2 else "http/1.1")
         if not h2 or secure.selected_alpn_protocol() != "h2":
             return OneByOne(secure, _head(page, authority))
         headers = [
@@ -191,15 +191,19 @@ class Traffic:
         ]
         return Multiplexed(secure, headers, STREAMS.get(kind, 4))
 
-    @staticmethod
-    def _tunnel(connection: socket.socket, authority: str, ca: Path, alpn: str) -> ssl.SSLSocket:
-        connection.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
-        while not connection.recv(4096).endswith(b"\r\n\r\n"):
-            pass
-        context = ssl.create_default_context(cafile=str(ca))
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.set_alpn_protocols([alpn])
-        return context.wrap_socket(connection, server_hostname="127.0.0.1")
+
+def _tunnel(connection: socket.socket, authority: str, ca: Path, alpn: str) -> ssl.SSLSocket:
+    """Open a tunnel to HOST:PORT through a proxy whose CA certificate is `ca`, and TLS in it."""
+    connection.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        received = connection.recv(4096)
+        assert received, "the proxy has closed the connection"
+        answer += received
+    context = ssl.create_default_context(cafile=str(ca))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # mitmproxy's CA certificate has no key usage
+    context.set_alpn_protocols([alpn])
+    return context.wrap_socket(connection, server_hostname=authority.rpartition(":")[0])
 
 
 def _head(target: str, authority: str) -> bytes:

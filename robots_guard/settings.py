@@ -534,6 +534,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return the options of an integration's guard under these settings."""
         from robots_guard.guard.options import GuardOptions
 
+        keeps_evidence = self.recording(component).evidence == "warc"
         return GuardOptions(
             component=str(component),
             terms=self.terms(),
@@ -546,6 +547,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             respect_retry_after=self.respect_retry_after,
             report_only=self.report_only,
             audit_required=self.requires_audit(component),
+            records_fetches_at_once=self.audit_durability == "os" and not keeps_evidence,
         )
 
     @property

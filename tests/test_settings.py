@@ -222,6 +222,19 @@ def test_the_guard_gets_the_number_of_threads_for_its_store():
             threads(store_threads=wrong)
 
 
+@pytest.mark.parametrize(
+    ("given", "at_once"),
+    [({}, True), ({"audit_durability": "fsync"}, False), ({"evidence": "warc"}, False)],
+)
+def test_a_fetch_is_recorded_at_once_if_its_record_is_one_line(given, at_once):
+    """Evidence is longer, and a disk that is waited for may hang."""
+    options = settings_of({"agent": "mybot", **given}).guard_options(
+        "scrapy", demands_verified=True
+    )
+
+    assert options.records_fetches_at_once is at_once
+
+
 def test_regions_may_be_a_list():
     regions = ["eu=redis://me:secret@h/0", "us=redis+cluster://me:secret@i,j/"]
     settings = settings_of({"agent": "mybot", "store": regions})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.destinations import NoAddress
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down, too_many_held
 from robots_guard.gateway.waits import NoRoomToWait, ShuttingDown
 
@@ -23,6 +24,8 @@ def reply_to_failure(error: Exception, method: str) -> ProxyReply:
         return shutting_down(method=method)
     if isinstance(error, NoRoomToWait):
         return too_many_held(method=method)
+    if isinstance(error, NoAddress):
+        return not_ready(str(error), method=method)
     if isinstance(error, SettingsError):
         return not_ready(f"The guard is not ready: {error}", method=method)
     log.error("robots_guard failed; the request is refused", exc_info=error)

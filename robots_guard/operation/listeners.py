@@ -69,8 +69,8 @@ def address_of(text: str, option: str, *, allow_remote: bool = False) -> Address
     if text.startswith(_UNIX):
         if text == _UNIX:
             raise SettingsError(f"{option} {text!r} names no path: write unix:/run/NAME.sock")
-        # Path.expanduser fails without a home directory. The path is for other programs, too.
-        path = os.path.expanduser(text.removeprefix(_UNIX))  # noqa: PTH111
+        # Absolute below, because the path is for other programs, too.
+        path = os.path.expanduser(text.removeprefix(_UNIX))  # noqa: PTH111  Path.expanduser fails without a home
         return Address(path=str(Path(path).absolute()))
     found = _TCP.fullmatch(text)
     if found is None or int(found["port"]) > _LARGEST_PORT:

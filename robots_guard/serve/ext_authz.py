@@ -26,26 +26,26 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from robots_guard.core.addresses import Address, networks
+from robots_guard.core.addresses import Address
 from robots_guard.core.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.gateway.refusal import ProxyReply, not_ready
+from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Wire
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.rep.signals.headers import FIELDS
-from robots_guard.serve.address_book import AddressBook
 from robots_guard.serve.http_listener import (
     DataPlaneRequest,
     Fields,
     HttpListener,
     HttpReply,
+    PendingReply,
+    Reply,
     listen_http,
 )
-from robots_guard.serve.service import Admitted, DecisionService
-from robots_guard.settings import CLOCKS
+from robots_guard.serve.service import ANSWERS, Admitted, Answer, DecisionService, PendingAnswer
 
 if TYPE_CHECKING:
     from robots_guard.serve.protocols import Running
@@ -68,7 +68,8 @@ _METHOD = b"robots-guard-method"
 _REPORTED = frozenset(name.encode() for name in (*FIELDS, "retry-after", "content-type"))
 _FORBIDDEN = 403
 _CLIENT_ERRORS = range(400, 500)
-_PREFIXES = tuple((prefix.encode(), scheme) for prefix, scheme in CHECKS.items())
+_PREFIXES = tuple((f"{prefix}/".encode(), scheme) for prefix, scheme in CHECKS.items())
+_RESPOND = RESPOND.encode()
 
 #: A permission: the id, the number of the process, the address to connect to, and the method.
 _PERMISSION = (
@@ -92,50 +93,46 @@ class ExtAuthz:
     def __init__(self, service: DecisionService, worker: int = 0) -> None:
         self._service = service
         self._worker = str(worker).encode()
-        self._addresses = AddressBook(networks(service.settings.allow_private), CLOCKS.monotonic)
 
-    async def answer(self, request: DataPlaneRequest) -> HttpReply | bytes:
-        """Answer a request of Envoy."""
-        if request.target == RESPOND.encode() and request.method == b"POST":
-            return await self._respond(request.fields)
+    def answer(self, request: DataPlaneRequest) -> Reply | PendingReply:
+        """Answer a request of Envoy; or return a function that waits for the answer."""
         for prefix, scheme in _PREFIXES:
-            if request.target.startswith(prefix + b"/"):
-                return await self._check(request, request.target[len(prefix) :], scheme)
+            if request.target.startswith(prefix):
+                return self._check(request, request.target[len(prefix) - 1 :], scheme)
+        if request.target == _RESPOND and request.method == b"POST":
+            return partial(self._respond, request.fields)
         return _UNKNOWN
 
     # -- a request ----------------------------------------------------------------------------------------
 
-    async def _check(
-        self, request: DataPlaneRequest, target: bytes, scheme: str
-    ) -> HttpReply | bytes:
+    def _check(self, request: DataPlaneRequest, target: bytes, scheme: str) -> Reply | PendingReply:
         wire = wire_of(request, target, scheme)
         fields = dict(request.fields)
-        address = await self._address_of(wire)
-        admitted = await self._service.admit(
+        answer = self._service.begin(
             wire,
             accept=_text(fields.get(b"accept", b"")),
             in_tunnel=_one(fields, _CONNECT) is not None,
+            needs_address=True,
         )
-        if isinstance(admitted, ProxyReply):
-            return carried(admitted)
-        if address is None:
-            self._service.release(admitted.id)
-            return carried(not_ready(_NO_ADDRESS, method=wire.method))
-        return self._permission(admitted, address, request.method)
+        if isinstance(answer, ANSWERS):
+            return self._reply_to(wire, answer)
+        return partial(self._check_later, wire, answer)
 
-    def _permission(self, admitted: Admitted, address: bytes, method: bytes) -> bytes:
+    async def _check_later(self, wire: Wire, wait: PendingAnswer) -> Reply:
+        return self._reply_to(wire, await wait())
+
+    def _reply_to(self, wire: Wire, answer: Answer) -> Reply:
+        """The reply that tells Envoy the answer of the service."""
+        if isinstance(answer, ProxyReply):
+            return carried(answer)
+        return self._permission(answer, wire)
+
+    def _permission(self, admitted: Admitted, wire: Wire) -> bytes:
         """The 200. Its values are this process's own, or a method that has been judged."""
+        assert admitted.address is not None  # it was asked for
         form = _REPORTED_PERMISSION if admitted.needs_response else _PERMISSION
-        return form % (admitted.id.encode(), self._worker, address, method)
-
-    async def _address_of(self, wire: Wire) -> bytes | None:
-        """The address and port to connect to, or None."""
-        if not wire.host:
-            return None
-        address = await self._addresses.address_of(wire.host)
-        if address is None:
-            return None
-        return _socket_address(address, wire.port)
+        address = _socket_address(admitted.address, wire.port)
+        return form % (admitted.id.encode(), self._worker, address, wire.method.encode())
 
     # -- its response -------------------------------------------------------------------------------------
 
@@ -157,9 +154,6 @@ class ExtAuthz:
             return _PASSES
         status_field = (_STATUS.decode(), str(reply.status))
         return HttpReply(200, (*reply.headers, status_field), reply.body)
-
-
-_NO_ADDRESS = "The host has no address that may be reached."
 
 
 def wire_of(request: DataPlaneRequest, target: bytes, scheme: str) -> Wire:

@@ -14,9 +14,9 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import httptools
 
@@ -72,8 +72,12 @@ _STATUS_LINES = {int(each): f"HTTP/1.1 {each:d} {each.phrase}\r\n".encode() for 
 _BAD_REQUEST = HttpReply(HTTPStatus.BAD_REQUEST)
 _FAILED = HttpReply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-#: Returns the response to a request, or the bytes of one, which leave as they are.
-Handler = Callable[[DataPlaneRequest], Awaitable[HttpReply | bytes]]
+#: A response, or the bytes of one, which leave as they are.
+Reply = HttpReply | bytes
+_REPLIES: Final = (HttpReply, bytes)
+PendingReply = Callable[[], Coroutine[Any, Any, Reply]]  # waits, and returns the reply
+#: Returns the reply to a request; or, if the request has to wait, a function that a task calls.
+Handler = Callable[[DataPlaneRequest], Reply | PendingReply]
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -192,27 +196,52 @@ class HttpProtocol(asyncio.Protocol):
     # -- its response -------------------------------------------------------------------------------------
 
     def _begin_answer(self) -> None:
+        """Answer a whole request: at once, or by a task if the answer has to wait."""
         request = DataPlaneRequest(self._parser.get_method(), self._target, tuple(self._fields))
         closes = not self._parser.should_keep_alive()
         self._begin_request()
-        self._answer = self._loop.create_task(self._reply_to(request, closes))
-
-    async def _reply_to(self, request: DataPlaneRequest, closes: bool) -> None:
         try:
-            reply = await self._handler(request)
-            closes = closes or self._is_ending
-            encoded = _encoded(reply, request.method, closes)
-        except Exception:  # the data plane refuses the request when it gets a 500
-            log.exception("robots_guard failed; the request is refused")
-            closes = True
-            encoded = _FAILED.encode(method=request.method, closes=True)
+            reply = self._handler(request)
+        except Exception:  # noqa: BLE001  `_fail` logs it
+            self._fail(request)
+            return
+        if isinstance(reply, _REPLIES):
+            self._reply(request, reply, closes)
+        else:
+            self._answer = self._loop.create_task(self._reply_later(request, reply, closes))
+
+    async def _reply_later(
+        self, request: DataPlaneRequest, wait: PendingReply, closes: bool
+    ) -> None:
+        try:
+            reply = await wait()
+        except Exception:  # noqa: BLE001  `_fail` logs it
+            self._fail(request)
+            return
         self._answer = None
+        self._reply(request, reply, closes)
+
+    def _reply(self, request: DataPlaneRequest, reply: Reply, closes: bool) -> None:
+        closes = closes or self._is_ending
+        try:
+            encoded = _encoded(reply, request.method, closes)
+        except Exception:  # noqa: BLE001  `_fail` logs it
+            self._fail(request)
+            return
         self._transport.write(encoded)
         if closes:
             self._transport.close()
 
+    def _fail(self, request: DataPlaneRequest) -> None:
+        """Log the exception that is being handled, and answer 500. The data plane then
+        refuses the request."""
+        log.exception("robots_guard failed; the request is refused")
+        self._answer = None
+        self._transport.write(_FAILED.encode(method=request.method, closes=True))
+        self._transport.close()
 
-def _encoded(reply: HttpReply | bytes, method: bytes, closes: bool) -> bytes:
+
+def _encoded(reply: Reply, method: bytes, closes: bool) -> bytes:
     if isinstance(reply, bytes):
         return reply
     return reply.encode(method=method, closes=closes)

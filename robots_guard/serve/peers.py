@@ -24,12 +24,13 @@ from pathlib import Path
 
 import msgspec
 
+from robots_guard.core.addresses import Address
 from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Decision
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.gateway.wire import Wire
 from robots_guard.operation.listeners import BACKLOG
 from robots_guard.serve.plan import Plan
-from robots_guard.serve.service import Admitted, DecisionService
+from robots_guard.serve.service import Admitted, Answer, DecisionService
 
 log = logging.getLogger("robots_guard")
 
@@ -111,11 +112,9 @@ class PeerService(DecisionService):
             await server.start(self._peers.sockets[self._number])
         return server
 
-    async def admit(
-        self, wire: Wire, *, user: str | None = None, accept: str = "", in_tunnel: bool = False
-    ) -> Admitted | ProxyReply:
+    def _permit(self, decision: Decision, method: str, address: Address | None) -> Answer:
         """Do what the base class does. The id names this worker."""
-        result = await super().admit(wire, user=user, accept=accept, in_tunnel=in_tunnel)
+        result = super()._permit(decision, method, address)
         if self._peers and isinstance(result, Admitted):
             return result._replace(id=f"{self._number}.{result.id}")
         return result

@@ -1,7 +1,7 @@
 """The decision service: admits the requests of a data plane, whatever protocol it asks by.
 
     admit      the permission to send a request at once, with the origin's turn; or the response to
-               its client
+               its client. `begin` does the same, and needs no task for a request that need not wait
     respond    the response has begun: its turn counts from here, and its fields are judged
     release    the request has ended without a response
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
+from robots_guard.core.addresses import Address
 from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
@@ -25,7 +26,7 @@ from robots_guard.core.verdict import Action, Decision, Exemption, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import TRACKED, Admission
 from robots_guard.gateway.decision_log import DecisionLog
-from robots_guard.gateway.destinations import Addresses
+from robots_guard.gateway.destinations import Addresses, NoAddress, NotLookedUp
 from robots_guard.gateway.failures import reply_to_failure
 from robots_guard.gateway.redirects import PortFetcher
 from robots_guard.gateway.refusal import ProxyReply, not_ready
@@ -49,11 +50,27 @@ class Admitted(NamedTuple):
 
     `id` is that of the decision: the data plane hands it back with the response. `needs_response`
     says whether `respond` must be awaited when the response begins, because its turn counts from
-    there or its fields are judged.
+    there or its fields are judged. `address` is where to connect, if the data plane has asked for it.
     """
 
     id: str
     needs_response: bool
+    address: Address | None = None
+
+
+Answer = Admitted | ProxyReply
+ANSWERS: Final = (Admitted, ProxyReply)  # the types of an answer, for `isinstance`
+PendingAnswer = Callable[[], Coroutine[Any, Any, Answer]]  # waits, and returns the answer
+
+
+class _Inquiry(NamedTuple):
+    """What a data plane asks: the arguments of `admit`."""
+
+    wire: Wire
+    user: str | None
+    accept: str
+    in_tunnel: bool
+    needs_address: bool
 
 
 class DecisionService:
@@ -80,6 +97,12 @@ class DecisionService:
         self.fault: str | None = None
         self._identity = settings.identity()
         self._destinations = settings.destinations(listening)
+        #: The refusal by the operator's destination policy, if it is known without a lookup. The
+        #: index is `in_tunnel`.
+        self._known_refusals = (
+            partial(self._known_refusal, in_tunnel=False),
+            partial(self._known_refusal, in_tunnel=True),
+        )
         self._decision_log = DecisionLog(settings.log, settings.privacy, invocation)
         self._refusals = RefusalTemplates(settings.contact, invocation)
         self._waits = Waits(max_held)
@@ -109,36 +132,101 @@ class DecisionService:
     # -- a request ----------------------------------------------------------------------------------------
 
     async def admit(
-        self, wire: Wire, *, user: str | None = None, accept: str = "", in_tunnel: bool = False
-    ) -> Admitted | ProxyReply:
+        self,
+        wire: Wire,
+        *,
+        user: str | None = None,
+        accept: str = "",
+        in_tunnel: bool = False,
+        needs_address: bool = False,
+    ) -> Answer:
         """Return the permission to send a request at once, or the response to its client.
 
         It is held until its turn, for at most `hold_max` seconds. `user` is authenticated, `accept`
-        is the client's Accept field, and `in_tunnel` says whether the client has opened a tunnel.
-        If this is cancelled, the request is not permitted.
+        is the client's Accept field, `in_tunnel` says whether the client has opened a tunnel, and
+        `needs_address` whether the data plane needs the address to connect to. If this is
+        cancelled, the request is not permitted.
         """
-        self._calls += 1
+        answer = self.begin(
+            wire, user=user, accept=accept, in_tunnel=in_tunnel, needs_address=needs_address
+        )
+        return answer if isinstance(answer, ANSWERS) else await answer()
+
+    def begin(
+        self,
+        wire: Wire,
+        *,
+        user: str | None = None,
+        accept: str = "",
+        in_tunnel: bool = False,
+        needs_address: bool = False,
+    ) -> Answer | PendingAnswer:
+        """Return what `admit` returns; or, if the request has to wait, a function that waits.
+
+        Most requests need not wait, because their policies are in memory. Without a task they cost
+        less. Only an answer permits a request: the function by itself permits nothing.
+        """
+        inquiry = _Inquiry(wire, user, accept, in_tunnel, needs_address)
+        decision = None
         try:
-            return await self._admit(wire, user, accept, in_tunnel)
+            self._require_ready()
+            decision = self._judge_at_once(inquiry)
+            if decision is not None and not self._must_wait(decision):
+                address = self._known_address(inquiry, decision)
+                self.on_decision(decision)
+                return self._answer(inquiry, decision, address)
+        except (NoAddress, NotLookedUp):
+            pass
         except Exception as error:  # noqa: BLE001  `reply_to_failure` logs it
             return reply_to_failure(error, wire.method)
+        return partial(self._admit_later, inquiry, decision)
+
+    async def _admit_later(self, inquiry: _Inquiry, decision: Decision | None) -> Answer:
+        """Admit a request that has to wait: for its decision, if there is none yet, for its address,
+        for its turn, or for the robots.txt in the cache."""
+        method = inquiry.wire.method
+        self._calls += 1
+        try:
+            if decision is None:
+                decision = await self._judge(inquiry)
+            self.on_decision(decision)
+            if reply := await self._cached_robots_txt(decision, method):
+                return reply
+            # Before the turn, which would grow old during a lookup.
+            address = await self._address(inquiry, decision)
+            return self._answer(inquiry, await self._with_turn(decision), address)
+        except Exception as error:  # noqa: BLE001  `reply_to_failure` logs it
+            return reply_to_failure(error, method)
         finally:
             self._calls -= 1
 
-    async def _admit(
-        self, wire: Wire, user: str | None, accept: str, in_tunnel: bool
-    ) -> Admitted | ProxyReply:
-        self._require_ready()
-        decision = await self._judge(wire, user, in_tunnel)
-        self.on_decision(decision)
-        if reply := await self._cached_robots_txt(decision, wire.method):
-            return reply
-        if decision.verdict.action is Action.PASS and not decision.is_due:
-            turn = self._admission.take_turn(decision, self.settings.hold_max)
-            decision = await self._waits.run(turn)
+    def _must_wait(self, decision: Decision) -> bool:
+        """Whether a decision cannot be acted on at once."""
+        return _needs_turn(decision) or self._may_be_cached_robots_txt(decision)
+
+    def _known_address(self, inquiry: _Inquiry, decision: Decision) -> Address | None:
+        """The address to connect to, if the data plane needs it. Raises NotLookedUp and
+        NoAddress."""
+        if not _needs_address(inquiry, decision):
+            return None
+        return self._destinations.known_address_of(decision.question.origin)
+
+    async def _address(self, inquiry: _Inquiry, decision: Decision) -> Address | None:
+        """The address to connect to, if the data plane needs it. Raises NoAddress."""
+        if not _needs_address(inquiry, decision):
+            return None
+        return await self._waits.run(self._destinations.address_of(decision.question.origin))
+
+    async def _with_turn(self, decision: Decision) -> Decision:
+        if not _needs_turn(decision):
+            return decision
+        return await self._waits.run(self._admission.take_turn(decision, self.settings.hold_max))
+
+    def _answer(self, inquiry: _Inquiry, decision: Decision, address: Address | None) -> Answer:
+        method = inquiry.wire.method
         if decision.verdict.action is not Action.PASS:
-            return self._refusals.reply_to(decision, wire.method, accept)
-        return self._permit(decision, wire.method)
+            return self._refusals.reply_to(decision, method, inquiry.accept)
+        return self._permit(decision, method, address)
 
     def _require_ready(self) -> None:
         if self._waits.ended:
@@ -146,15 +234,17 @@ class DecisionService:
         if self.fault is not None:
             raise SettingsError(self.fault)
 
-    async def _judge(self, wire: Wire, user: str | None, in_tunnel: bool) -> Decision:
+    def _judge_at_once(self, inquiry: _Inquiry) -> Decision | None:
+        """The decision, if it needs no waiting. Without one, nothing has been recorded."""
+        agents = self._identity.agents(inquiry.user, inquiry.wire.user_agents)
+        known = self._known_refusals[inquiry.in_tunnel]
+        return self._admission.judge_at_once(inquiry.wire, agents, known)
+
+    async def _judge(self, inquiry: _Inquiry) -> Decision:
         """The decision for all agents that the request is judged as."""
-        agents = self._identity.agents(user, wire.user_agents)
-        known = partial(self._known_refusal, in_tunnel=in_tunnel)
-        decision = self._admission.judge_at_once(wire, agents, known)
-        if decision is not None:
-            return decision
-        refusal = partial(self._refusal, in_tunnel=in_tunnel)
-        return await self._waits.run(self._admission.judge(wire, agents, refusal))
+        agents = self._identity.agents(inquiry.user, inquiry.wire.user_agents)
+        refusal = partial(self._refusal, in_tunnel=inquiry.in_tunnel)
+        return await self._waits.run(self._admission.judge(inquiry.wire, agents, refusal))
 
     def _known_refusal(self, origin: Origin, *, in_tunnel: bool) -> Verdict | None:
         return _refusal_of(
@@ -166,13 +256,16 @@ class DecisionService:
             await self._destinations.objection_to_origin(origin, in_tunnel=in_tunnel)
         )
 
-    async def _cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
+    def _may_be_cached_robots_txt(self, decision: Decision) -> bool:
         is_asked = decision.verdict.reason is Reason.ROBOTS_TXT
-        if not (is_asked and self.settings.serve_robots_from_cache):
+        return is_asked and self.settings.serve_robots_from_cache
+
+    async def _cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
+        if not self._may_be_cached_robots_txt(decision):
             return None
         return await self._waits.run(self._admission.cached_robots_txt(decision, method))
 
-    def _permit(self, decision: Decision, method: str) -> Admitted | ProxyReply:
+    def _permit(self, decision: Decision, method: str, address: Address | None) -> Answer:
         """Permit a request that has its turn. Its turn counts from now until it is answered."""
         admission = self._admission
         admission.track(decision)
@@ -183,7 +276,7 @@ class DecisionService:
             needs_response = self._needs_response(decision.id)
             if needs_response:
                 self._expect(decision.id)
-            return Admitted(decision.id, needs_response)
+            return Admitted(decision.id, needs_response, address)
         except Exception:
             admission.release(decision.id)
             raise
@@ -291,6 +384,14 @@ class DecisionService:
         await self._guard.drain()
         self._guard.close()
         self._decision_log.close()
+
+
+def _needs_address(inquiry: _Inquiry, decision: Decision) -> bool:
+    return inquiry.needs_address and decision.verdict.action is Action.PASS
+
+
+def _needs_turn(decision: Decision) -> bool:
+    return decision.verdict.action is Action.PASS and not decision.is_due
 
 
 def _refusal_of(objection: str | None) -> Verdict | None:

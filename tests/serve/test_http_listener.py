@@ -4,41 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from socket import create_server
 
 import pytest
 
 from robots_guard.operation.listeners import Address, listening
 from robots_guard.serve import http_listener
-from robots_guard.serve.http_listener import DataPlaneRequest, HttpReply, listen_http
+from robots_guard.serve.http_listener import (
+    DataPlaneRequest,
+    HttpReply,
+    PendingReply,
+    Reply,
+    listen_http,
+)
 
 HEAD = b"GET /check/http/a HTTP/1.1\r\nhost: a.example\r\ncontent-length: 0\r\n"
 WHOLE = HEAD + b"\r\n"
 
 
 class Handler:
-    """Answers each request by its target, after `gate` has been opened."""
+    """Answers each request by its target, after `gate` has been opened.
 
-    def __init__(self) -> None:
+    With `at_once`, it answers without waiting while the gate is open.
+    """
+
+    def __init__(self, *, at_once: bool) -> None:
         self.requests: list[DataPlaneRequest] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = asyncio.Event()
         self.reply: HttpReply | None = None
+        self.failure: Exception | None = None
+        self._at_once = at_once
 
-    async def __call__(self, request: DataPlaneRequest) -> HttpReply:
+    def __call__(self, request: DataPlaneRequest) -> Reply | PendingReply:
         self.requests.append(request)
+        if self._at_once and self.gate.is_set():
+            return self._answer(request)
+        return partial(self._wait, request)
+
+    async def _wait(self, request: DataPlaneRequest) -> HttpReply:
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
+        return self._answer(request)
+
+    def _answer(self, request: DataPlaneRequest) -> HttpReply:
+        if self.failure is not None:
+            raise self.failure
         return self.reply or HttpReply(200, (("x-target", request.target.decode()),))
 
 
-@pytest.fixture
-async def handler():
-    return Handler()
+@pytest.fixture(params=[True, False], ids=["at-once", "later"])
+async def handler(request):
+    return Handler(at_once=request.param)
 
 
 @pytest.fixture
@@ -160,10 +182,7 @@ async def test_the_answer_is_cancelled_if_the_data_plane_leaves(connection, hand
 
 
 async def test_an_exception_is_no_permission(connection, handler):
-    async def fail() -> None:
-        raise LookupError
-
-    handler.gate.wait = fail
+    handler.failure = LookupError()
 
     answer = await _sent(connection, WHOLE)
 

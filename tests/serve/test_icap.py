@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import socket
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -22,11 +23,16 @@ REFUSAL = ProxyReply(403, (("Robots-Guard", "drop"),), b"no\n")
 
 
 class Decisions:
-    """Stands in for the decision service: it notes what it is asked, and answers as it is told."""
+    """Stands in for the decision service: it records the questions, and takes its answers from
+    `answers`.
+
+    With `at_once`, it answers without waiting while the gate is open.
+    """
 
     settings = ProxySettings(agent="mybot", store="memory:", audit_log="")
 
-    def __init__(self):
+    def __init__(self, *, at_once=False):
+        self.at_once = at_once
         self.asked = []
         self.answers = {}
         self.held = 0
@@ -34,8 +40,13 @@ class Decisions:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def admit(self, wire, *, user=None, accept="", in_tunnel=False):
+    def begin(self, wire, *, user=None, accept="", in_tunnel=False):
         self.asked.append((wire.target, user, accept, in_tunnel, wire.client))
+        if self.at_once and self.gate.is_set():
+            return self._answer_to(wire)
+        return partial(self._wait, wire)
+
+    async def _wait(self, wire):
         self.held += 1
         try:
             await self.gate.wait()
@@ -44,6 +55,9 @@ class Decisions:
             raise
         finally:
             self.held -= 1
+        return self._answer_to(wire)
+
+    def _answer_to(self, wire):
         answer = self.answers.get(wire.target, Admitted("id-1", needs_response=False))
         if isinstance(answer, Exception):
             raise answer
@@ -59,9 +73,9 @@ class Worker(NamedTuple):
     listener: socket.socket
 
 
-@pytest.fixture
-async def decisions():
-    return Decisions()
+@pytest.fixture(params=[True, False], ids=["at-once", "later"])
+async def decisions(request):
+    return Decisions(at_once=request.param)
 
 
 @pytest.fixture

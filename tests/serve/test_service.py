@@ -4,7 +4,9 @@ from __future__ import annotations
 
 # Tests of failures break the service from inside, by its `_admission`, which is private.
 import asyncio
+import itertools
 import json
+import re
 import time
 
 import pytest
@@ -17,42 +19,11 @@ from robots_guard.core.verdict import Question
 from robots_guard.errors import AuditLogError
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.origin import split_url
-from robots_guard.serve.service import Admitted, DecisionService
-from robots_guard.settings import ProxySettings
+from robots_guard.serve.service import Admitted
 from robots_guard.testing.origin import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 SLOW = "User-agent: *\nCrawl-delay: {}\n"
-
-
-@pytest.fixture
-async def serve(tmp_path):
-    """A function that opens a service, which is closed after the test."""
-    opened = []
-
-    def build(
-        listening=tuple, on_decision=lambda _: None, max_held=100, **given
-    ) -> DecisionService:
-        usual = {
-            "agent": "mybot",
-            "store": "memory:",
-            "audit_log": str(tmp_path / "audit_log"),
-            "audit": "all",
-            "allow_private": "127.0.0.0/8",
-            "connect_ports": "1-65535",
-        }
-        service = DecisionService(
-            ProxySettings(**usual | given),
-            listening=listening,
-            on_decision=on_decision,
-            max_held=max_held,
-        )
-        opened.append(service)
-        return service
-
-    yield build
-    for each in opened:
-        await each.close()
 
 
 def to(url, **changes):
@@ -102,6 +73,61 @@ async def test_a_refusal_names_the_rule(serve, net):
     assert problem["contact"] == "ops@crawler.example"
     page = await serve().admit(to(f"{site.url}/private/x"), accept="text/html")
     assert field(page, "Content-Type").startswith("text/html")
+
+
+#: What differs between the requests of `test_an_answer_at_once_is_that_after_waiting`.
+METHODS = ("GET", "HEAD", "POST", "G E T")
+TARGETS = ("/open", "/private/x", "/%70rivate/x", "/robots.txt", "*bad", "/a#b", "")
+HOSTS = ({}, {"hosts": ("other.test",)}, {"hosts": ()})
+OPTIONS = ({}, {"accept": "text/html"}, {"in_tunnel": True}, {"user": "alice"})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("rules", [RULES, SLOW.format(60)], ids=["no-delay", "delay"])
+async def test_an_answer_at_once_is_that_after_waiting(
+    serve, net, tmp_path, monkeypatch, options, rules
+):
+    """A service that judges nothing at once gives the same answers and writes the same records."""
+    users = tmp_path / "users.toml"
+    users.write_text('[users]\nalice = "alicebot"\n')
+    services = [
+        serve(
+            audit_log=str(tmp_path / name),
+            agents=str(users),
+            hold_max=0.0,
+            connect_ports="443",
+            serve_robots_from_cache=True,
+        )
+        for name in ("at_once", "later")
+    ]
+    monkeypatch.setattr(services[1], "_judge_at_once", lambda *_: None)
+    site = net.origin(rules)
+    asked = itertools.product(METHODS, TARGETS, HOSTS)
+    wires = [
+        to(f"{site.url}/", method=method, target=target, **hosts) for method, target, hosts in asked
+    ]
+
+    answers = []
+    for service in services:
+        await service.admit(to(f"{site.url}/open"), **options)  # fetches the robots.txt
+        answers.append([_shown(await service.admit(each, **options)) for each in wires])
+        await service.close()
+
+    assert answers[0] == answers[1]
+    at_once, later = (
+        [(each["action"], each["reason"], each.get("rule")) for each in decisions(tmp_path / name)]
+        for name in ("at_once", "later")
+    )
+    assert at_once == later
+    assert len(at_once) > len(wires)
+
+
+def _shown(answer: Admitted | ProxyReply) -> object:
+    """An answer without the ids and times, which differ each time."""
+    if isinstance(answer, Admitted):
+        return answer.needs_response
+    names = [name for name, _ in answer.headers]
+    return answer.status, names, re.sub(rb"[0-9a-f]{10}-\d+|\d\d:\d\d:\d\d|\d+", b"*", answer.body)
 
 
 @pytest.mark.parametrize("destination", ["image", "script", "empty", "iframe"])

@@ -19,6 +19,9 @@ import base64
 import binascii
 import hashlib
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -41,7 +44,7 @@ from robots_guard.serve.icap.protocol import (
     options_response,
     unmodified_response,
 )
-from robots_guard.serve.service import DecisionService
+from robots_guard.serve.service import ANSWERS, Answer, DecisionService, PendingAnswer
 from robots_guard.settings import ProxySettings
 
 log = logging.getLogger("robots_guard")
@@ -59,6 +62,8 @@ _NO_VERDICT = "The guard could not reach a verdict."
 _NO_TUNNELS = "A tunnel that is not inspected cannot be judged: Squid must bump every CONNECT."
 _UNREADABLE = "The request cannot be read in one way."
 
+PendingResponse = Callable[[], Coroutine[Any, Any, IcapResponse]]  # waits, and returns the response
+
 
 class IcapHandler:
     """Answers the ICAP requests of all connections of one listener."""
@@ -67,8 +72,9 @@ class IcapHandler:
         self._service = service
         self.tag = _tag(service.settings)
 
-    async def answer(self, request: IcapRequest) -> IcapResponse:
-        """Return the response to a request. Raises ProtocolError."""
+    def answer(self, request: IcapRequest) -> IcapResponse | PendingResponse:
+        """Return the response to a request; or a function that waits for it. Raises
+        ProtocolError."""
         accepted = _SERVICES.get(request.path)
         if accepted is None:
             return error_response(404, self.tag)
@@ -80,15 +86,27 @@ class IcapHandler:
             return error_response(405, self.tag)
         if not request.allows_no_content:
             raise ProtocolError(501, "neither a preview nor Allow: 204")
+        if accepted == "RESPMOD":
+            return partial(self._response_or_refusal, partial(self._respond, request))
         try:
-            if accepted == "REQMOD":
-                return await self._admit(request)
-            return await self._respond(request)
-        except Exception:  # fail closed: an internal error must not open a request or a response
-            log.exception("robots_guard failed; the request is refused")
-            return self._reply(not_ready(_NO_VERDICT), "GET")
+            return self._admit(request)
+        except Exception:  # noqa: BLE001  `_fail` logs it
+            return self._fail()
 
-    async def _admit(self, request: IcapRequest) -> IcapResponse:
+    async def _response_or_refusal(self, wait: PendingResponse) -> IcapResponse:
+        """Wait for a response; fail closed if that raises an exception."""
+        try:
+            return await wait()
+        except Exception:  # noqa: BLE001  `_fail` logs it
+            return self._fail()
+
+    def _fail(self) -> IcapResponse:
+        """Log the exception that is being handled, and return a refusal: an internal error must not
+        let a request or a response pass."""
+        log.exception("robots_guard failed; the request is refused")
+        return self._reply(not_ready(_NO_VERDICT), "GET")
+
+    def _admit(self, request: IcapRequest) -> IcapResponse | PendingResponse:
         try:
             http = read_request(request.request_head)
         except UnreadableMessage:
@@ -97,16 +115,25 @@ class IcapHandler:
         if method == "CONNECT":
             return self._reply(not_ready(_NO_TUNNELS), method)
         wire = http.wire(request.fields.get("x-client-ip", ""))
-        admitted = await self._service.admit(
+        answer = self._service.begin(
             wire,
             user=_user(request),
             accept=http.accept,
             in_tunnel=wire.scheme == "https",
         )
-        if isinstance(admitted, ProxyReply):
-            return self._reply(admitted, method)
-        fields = [(DECISION, admitted.id)]
-        if admitted.needs_response:
+        if isinstance(answer, ANSWERS):
+            return self._response_to(answer, method)
+        return partial(self._response_or_refusal, partial(self._admit_later, answer, method))
+
+    async def _admit_later(self, wait: PendingAnswer, method: str) -> IcapResponse:
+        return self._response_to(await wait(), method)
+
+    def _response_to(self, answer: Answer, method: str) -> IcapResponse:
+        """The response that tells Squid the answer of the service."""
+        if isinstance(answer, ProxyReply):
+            return self._reply(answer, method)
+        fields = [(DECISION, answer.id)]
+        if answer.needs_response:
             fields.append(("X-Next-Services", RESPONSE_SERVICE))
         return unmodified_response(self.tag, fields)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import cast
 
 from robots_guard.operation.listeners import start_server
-from robots_guard.serve.icap.handler import IcapHandler
+from robots_guard.serve.icap.handler import IcapHandler, PendingResponse
 from robots_guard.serve.icap.protocol import (
     IcapRequest,
     IcapResponse,
@@ -32,14 +32,15 @@ LAST_CHUNK_DELAY = 0.01  # seconds, after which Squid has read what was sent bef
 REQUEST_TIMEOUT = 60.0
 _MAX_WAITING = 512 * 1024  # bytes of further requests that a connection may send ahead
 
-Answer = Callable[[IcapRequest], Awaitable[IcapResponse]]
+#: Returns the response to a request; or, if the request has to wait, a function that a task calls.
+Handler = Callable[[IcapRequest], IcapResponse | PendingResponse]
 
 
 class IcapConnection(asyncio.Protocol):
     """One connection of Squid."""
 
-    def __init__(self, answer: Answer, tag: str, connections: set[IcapConnection]) -> None:
-        self._answer = answer
+    def __init__(self, handler: Handler, tag: str, connections: set[IcapConnection]) -> None:
+        self._handler = handler
         self._tag = tag
         self._connections = connections
         self._reader = RequestReader()
@@ -94,21 +95,35 @@ class IcapConnection(asyncio.Protocol):
             self._transport.close()
 
     def _begin_next(self) -> None:
-        """Answer the next request, if it is complete."""
+        """Answer the complete requests, one after the other, until one has to wait."""
+        while self._answer_next():
+            pass
+
+    def _answer_next(self) -> bool:
+        """Answer the next request, if it is complete: at once, or by a task if something has to be
+        waited for. Returns whether the request after it may be answered now."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            return
+            return False
         try:
             request = self._reader.next()
+            answer = self._handler(request) if request is not None else None
         except ProtocolError as error:
             self._break_off(transport, error)
-            return
-        if request is None:
+            return False
+        if request is None or answer is None:
             self._limit_wait()
-            return
+            return False
         self._cancel_deadline()
-        self._task = asyncio.get_running_loop().create_task(self._serve(request))
+        if isinstance(answer, IcapResponse) and not answer.last and self._may_write.is_set():
+            transport.write(answer.first)
+            self._ending |= answer.closes or not request.keeps_alive
+            if self._ending:
+                transport.close()
+            return not self._ending
+        self._task = asyncio.get_running_loop().create_task(self._serve(request, answer))
         self._task.add_done_callback(self._go_on)
+        return False
 
     def _limit_wait(self) -> None:
         """Wait for the rest of a request that has begun, but not for ever."""
@@ -126,8 +141,8 @@ class IcapConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _serve(self, request: IcapRequest) -> None:
-        response = await self._answer(request)
+    async def _serve(self, request: IcapRequest, answer: IcapResponse | PendingResponse) -> None:
+        response = answer if isinstance(answer, IcapResponse) else await answer()
         self._ending |= response.closes or not request.keeps_alive
         self._write(response.first)
         if response.last:
@@ -146,9 +161,7 @@ class IcapConnection(asyncio.Protocol):
         if transport is None:
             return
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, ProtocolError):
-            self._break_off(transport, error)
-        elif error is not None or task.cancelled() or self._ending:
+        if error is not None or task.cancelled() or self._ending:
             if error is not None:
                 log.error("robots_guard failed; an ICAP connection is closed", exc_info=error)
             transport.close()
@@ -182,14 +195,14 @@ class IcapServer:
         await self._server.wait_closed()
 
 
-async def listen(answer: Answer, tag: str, listener: socket.socket) -> IcapServer:
+async def listen(handler: Handler, tag: str, listener: socket.socket) -> IcapServer:
     """Accept the connections of a listener."""
     connections: set[IcapConnection] = set()
-    server = await start_server(lambda: IcapConnection(answer, tag, connections), listener)
+    server = await start_server(lambda: IcapConnection(handler, tag, connections), listener)
     return IcapServer(server, connections)
 
 
 async def start(running: Running) -> IcapServer:
     """Answer Squid's questions as one of the protocols of the decision service."""
-    handler = IcapHandler(running.service)
-    return await listen(handler.answer, handler.tag, running.listener)
+    icap = IcapHandler(running.service)
+    return await listen(icap.answer, icap.tag, running.listener)

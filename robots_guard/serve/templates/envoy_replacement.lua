@@ -3,9 +3,12 @@
 -- no longer read its body piece by piece.
 
 function envoy_on_response(handle)
+  local headers = handle:headers()
+  if headers:get("robots-guard-replaced") == nil then return end
+  headers:remove("robots-guard-replaced")
   local own = handle:streamInfo():dynamicMetadata():get("robots_guard")
   if own == nil then return end
-  local headers, body = handle:headers(), own["body"]
+  local body = own["body"]
   headers:replace("content-length", tostring(#body))
   headers:replace("connection", "close") -- the site may send its body for long
   local rest = body
