@@ -6,13 +6,16 @@ import atexit
 import gc
 import os
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import hypothesis
 import pytest
 from support.guards import make_guard
+from support.name_server import NameServer
 from support.stores import Cluster, Redis, start_cluster, start_redis
 
 from robots_guard.guard.guard import Guard
@@ -43,6 +46,14 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def name_server(monkeypatch: pytest.MonkeyPatch) -> NameServer:
+    """Resolves the names of `.test` in this process."""
+    server = NameServer()
+    monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
+    return server
 
 
 @pytest.fixture
@@ -96,6 +107,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.option.loadscopereorder = False  # the order of the groups is that of `_in_order`
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Replace the scheduler of `--dist loadgroup`; the others remain."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from support.scheduling import Scheduling
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,8 @@ import pytest
 
 import robots_guard
 
+pytestmark = pytest.mark.xdist_group("language")  # so that one worker parses the modules
+
 PACKAGE = Path(robots_guard.__file__).parent
 TESTS = Path(__file__).parent
 REPOSITORY = TESTS.parent

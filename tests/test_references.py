@@ -27,6 +27,7 @@ NAMES = {
 }
 UPSTREAM = {"mitmproxy/proxy/server.py"}  # a module of mitmproxy
 NAMED = re.compile(r"(?<![\w/.*{}<>-])(?:\.\./)*((?:[\w-]+/)*[\w-]+\.(?:md|py))(?![\w/-])")
+ENDINGS = (".md", ".py")  # one of them is in every text that NAMED matches
 #: A file that a command of a page writes: the reader then has it.
 WRITTEN = re.compile(r"^\$ .* > ([\w./-]+)$", re.MULTILINE)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -94,8 +95,10 @@ def missing(text: str) -> list[str]:
 
 
 def prose_of(path: Path) -> Iterator[str]:
-    """Yield the docstrings and comments of a module."""
+    """Yield the docstrings and comments of a module, unless they cannot name a file."""
     source = path.read_text("utf-8")
+    if not any(ending in source for ending in ENDINGS):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""

@@ -1,4 +1,4 @@
-"""The files of a release, built once for all tests of this folder."""
+"""The files of a release, built once for all tests of a module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def script(path: Path) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # so that one worker runs its tests, and builds only once
 def release(tmp_path_factory):
     directory = tmp_path_factory.mktemp("release")
     done = subprocess.run(

@@ -15,18 +15,29 @@ LINEAR = (
 
 
 def growth(
-    work: Callable[[Input], object], make: Callable[[int], Input], size: int, times: int = 3
+    work: Callable[[Input], object],
+    make: Callable[[int], Input],
+    size: int,
+    times: int = 3,
+    enough: float = LINEAR,
 ) -> float:
     """Return by how much the CPU time of `work` grows when its input, made by `make`, grows from
-    `size` to FACTOR times that. The least of some `times` counts.
+    `size` to FACTOR times that.
+
+    The least of several `times` counts. The large input takes most of the time, and is not measured
+    again when the growth is less than `enough`: further measurements could only make it less.
     """
-    return _cpu_seconds(work, make(FACTOR * size), times) / _cpu_seconds(work, make(size), times)
+    large, small = make(FACTOR * size), make(size)
+    least = _cpu_seconds(work, large)
+    base = min(_cpu_seconds(work, small) for _ in range(times))
+    for _ in range(times - 1):
+        if least / base < enough:
+            break
+        least = min(least, _cpu_seconds(work, large))
+    return least / base
 
 
-def _cpu_seconds(work: Callable[[Input], object], value: Input, times: int) -> float:
-    seconds = []
-    for _ in range(times):
-        began = time.thread_time()
-        work(value)
-        seconds.append(time.thread_time() - began)
-    return min(seconds)
+def _cpu_seconds(work: Callable[[Input], object], value: Input) -> float:
+    began = time.thread_time()
+    work(value)
+    return time.thread_time() - began

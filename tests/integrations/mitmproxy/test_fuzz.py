@@ -6,7 +6,7 @@ names agree and whose target no rule of the site forbids by any reading of it th
 
 from __future__ import annotations
 
-import asyncio
+import socket
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -91,10 +91,10 @@ def nowhere(monkeypatch):
 
 @pytest.fixture
 async def enforcer(tmp_path, monkeypatch, nowhere):
-    async def somewhere(host, port, **_):
+    def somewhere(host, port, *_, **__):
         return [(2, 1, 6, "", ("8.8.8.8", port or 0))]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", somewhere)
+    monkeypatch.setattr(socket, "getaddrinfo", somewhere)
     with taddons.context(proxyserver.Proxyserver()) as context:
         chosen = ProxySettings(
             agent="mybot", store="memory:", audit_log=str(tmp_path), matching="strict"

@@ -165,13 +165,13 @@ def connecting(host, port, spec="regular"):
 
 async def test_a_name_that_changes_between_the_verdict_and_the_connection(http_site, monkeypatch):
     """DNS rebinding: public when it is judged, loopback when the connection is made."""
-    ways, loop = client_destinations(), asyncio.get_running_loop()
+    ways = client_destinations()
     answers = iter(["8.8.8.8", http_site.host])
 
-    async def rebinding(host, port, **_):
+    def rebinding(host, port, *_, **__):
         return [(2, 1, 6, "", (next(answers), port or 0))]
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     data = connecting("rebinds.test", http_site.port)
 
     assert await ways.verdict(data.client, Origin("http", "rebinds.test", http_site.port)) is None

@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -183,20 +184,18 @@ def crawl_together(
         }
         (subfolder / "plan").write_text(json.dumps(plan))
         with (subfolder / "plan").open() as stdin, (subfolder / "log").open("w") as log:
-            crawls.append(
-                subprocess.Popen(
-                    [sys.executable, __file__],
-                    stdin=stdin,
-                    stdout=log,
-                    stderr=log,
-                    env=crawl_environment(),
-                )
+            streams = {"stdin": stdin.fileno(), "stdout": log.fileno(), "stderr": log.fileno()}
+            crawls.append(_FORKS.start([__file__], crawl_environment(), **streams))
+    with ExitStack() as ends:
+        for each in crawls:
+            ends.enter_context(each)
+        eventually(
+            lambda: (
+                len([*folder.glob("*/ready")]) == len(crawls) or any(each.poll() for each in crawls)
             )
-    eventually(
-        lambda: len([*folder.glob("*/ready")]) == len(crawls) or any(each.poll() for each in crawls)
-    )
-    (folder / "go").touch()
-    return [each.wait(150) for each in crawls]
+        )
+        (folder / "go").touch()
+        return [each.wait(150) for each in crawls]
 
 
 def shortest_gap(site: Any) -> float:
