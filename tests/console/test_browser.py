@@ -297,4 +297,7 @@ def test_print_is_black_on_white_without_controls(browser, address):
         assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
         assert not page.locator("form.filter").is_visible()
         assert not page.locator("header nav").is_visible()
+        assert (
+            page.locator(".count").inner_text().endswith("decisions")
+        )  # without the link to the CSV
         assert page.pdf()[:5] == b"%PDF-"

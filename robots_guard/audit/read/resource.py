@@ -26,15 +26,23 @@ from robots_guard.rep.readings import cut_fragment, undotted
 _QUERIES = ("keep", "redact", "hash")
 _UNITS = re.compile(r"%[0-9A-F]{2}|.", re.DOTALL)
 _ANY_DOT = r"(?:\.|%2[Ee])"
-_ANY_NAME = r"(?:[^/?]*(?:[^/?.%]|%[013-9A-Fa-f][^/?]|%2[^Ee/?])[^/?]*)"  # no dot segment
-#: Segments that name nothing, after a slash: "./", "a/../" and "a/b/../../".
-_NOTHING = (
-    f"(?:{_ANY_DOT}/|{_ANY_NAME}/(?:{_ANY_DOT}/)*"
-    f"(?:{_ANY_NAME}/(?:{_ANY_DOT}/)*{_ANY_DOT}{{2}}/(?:{_ANY_DOT}/)*)?{_ANY_DOT}{{2}}/)*"
+#: A segment, or the rest of one, that does not begin with a dot.
+_NO_DOT = r"(?:[^/?.%][^/?]*|%(?:[^2/?][^/?]*|2(?:[^Ee/?][^/?]*)?)?)"
+#: A segment that is neither "." nor "..". It may be empty.
+_ANY_NAME = f"(?:{_NO_DOT}|{_ANY_DOT}{_NO_DOT}|{_ANY_DOT}{{2}}[^/?]+)?"
+#: A segment and the ".." that removes it, or two: "a/..", "a/b/../..".
+_REMOVED = (
+    f"{_ANY_NAME}/(?:{_ANY_DOT}/)*"
+    f"(?:{_ANY_NAME}/(?:{_ANY_DOT}/)*{_ANY_DOT}{{2}}/(?:{_ANY_DOT}/)*)?{_ANY_DOT}{{2}}"
 )
-_NOTHING_AT_ROOT = f"(?:{_ANY_DOT}{{1,2}}/)*{_NOTHING}"
-_NOTHING_AT_END = f"(?:{_ANY_DOT}|{_ANY_NAME}/{_ANY_DOT}{{2}})?"
+#: Segments that name nothing, after a slash: "./", "a/../"; at the root of a site also "../".
+_NOTHING = f"(?:{_ANY_DOT}/|{_REMOVED}/)*"
+_NOTHING_AT_ROOT = f"(?:{_ANY_DOT}{{1,2}}/|{_REMOVED}/)*"
+_NOTHING_AT_END = f"(?:{_ANY_DOT}|{_REMOVED})?"
+_NOTHING_AT_END_OF_ROOT = f"(?:{_ANY_DOT}{{1,2}}|{_REMOVED})?"
 _CUT = "..."  # the end of a recorded URL that was too long
+#: What every spelling of a URL has that is not its normal form, if that has no escape.
+_OTHERWISE_SPELT = "(contains(url, '%') OR contains(url, '/.') OR suffix(url, '?'))"
 #: Characters, or escapes, of a normal form's target that are compared with a URL that was cut: any
 #: spelling has as many before the cut, behind the longest origin.
 _BEFORE_CUT = (LONGEST - len(_CUT) - len("https://:65535") - 253) // 3
@@ -60,15 +68,18 @@ class Spellings(NamedTuple):
     def condition(self) -> tuple[str, list[str]]:
         """An SQL condition on `url`, and its values.
 
-        Every other spelling of a form without escapes is longer than the form, so that most URLs
-        need not be matched.
+        Every other spelling of a form without escapes is longer than the form, and has an escape, a
+        dot segment or an empty query, so that most URLs need not be matched.
         """
         matches = "regexp_full_match(url, ?)"
         if any("%" in form or len(form) > _BEFORE_CUT for form in self.forms):
             return matches, [self.pattern]
         same = f"url IN ({', '.join('?' for _ in self.forms)})"
         is_longer = f"strlen(url) > {min(map(len, self.forms))}"
-        return f"({same} OR ({is_longer} AND {matches}))", [*self.forms, self.pattern]
+        return f"({same} OR ({is_longer} AND {_OTHERWISE_SPELT} AND {matches}))", [
+            *self.forms,
+            self.pattern,
+        ]
 
 
 class Resource(NamedTuple):
@@ -263,7 +274,9 @@ def _path(path: str) -> str:
     parts = ["/", _NOTHING_AT_ROOT, _units(first)]
     for segment in others:
         parts += ["/", _NOTHING, _units(segment)]
-    if path.endswith("/"):
+    if path == "/":
+        parts.append(_NOTHING_AT_END_OF_ROOT)
+    elif path.endswith("/"):
         parts.append(_NOTHING_AT_END)
     return "".join(parts)
 

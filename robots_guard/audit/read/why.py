@@ -199,6 +199,7 @@ class _Question:
         groups = self._groups()
         record = self._asked or self._latest(groups)
         nearest = [] if record else self._nearest()
+        records, of_origin = (0, 0) if record else self._totals()
         counted = self._counted()
         return LogAnswer(
             url=self._resource.url,
@@ -212,9 +213,9 @@ class _Question:
             settings=self._settings_of(record) if record else {},
             hides_values=bool(record and self._resource.is_hidden_in(record.url)),
             passes=[CountedPasses(*row[2:]) for row in counted if row[0] == "passes"],
-            searched=self._searched(counts=record is None),
+            searched=self._searched(records),
             nearest=nearest,
-            of_origin=0 if record else self._of_origin(),
+            of_origin=of_origin,
         )
 
     def _groups(self) -> list[DecisionGroup]:
@@ -326,26 +327,26 @@ class _Question:
     def _days(self) -> list[str]:
         return sorted({each.day for each in self._search.files if each.day})
 
-    def _of_origin(self) -> int:
+    def _totals(self) -> tuple[int, int]:
+        """The number of records in the period, and of decisions of the origin."""
+        within, times = conditions(
+            Filter(kind=None, since=self._wanted.since, until=self._wanted.until)
+        )
         where, values = conditions(self._period)
-        return self._count(f"{where} AND {_DECIDED}", values)
+        sql = f"SELECT count(*), count(*) FILTER ({where} AND {_DECIDED}) FROM all_records WHERE {within}"
+        ((records, of_origin),) = self._search.rows(sql, [*values, *times])
+        return int(records), int(of_origin)
 
-    def _searched(self, *, counts: bool) -> Searched:
-        """What was searched. The records are counted only if `counts`."""
+    def _searched(self, records: int) -> Searched:
+        """What was searched."""
         sql = (
             "SELECT coalesce(nullif(nullif(settings->>'$.audit_passes', 'None'), ''),"
             " settings->>'$.audit', ''), count(DISTINCT writer)"
             " FROM records WHERE kind = 'start' GROUP BY 1 ORDER BY 1"
         )
-        period = Filter(kind=None, since=self._wanted.since, until=self._wanted.until)
         return Searched(
             files=len(self._search.files),
             days=self._days(),
-            records=self._count(*conditions(period)) if counts else 0,
+            records=records,
             passes=dict(self._search.rows(sql)),
         )
-
-    def _count(self, where: str, values: list[Any]) -> int:
-        sql = f"SELECT count(*) FROM all_records WHERE {where}"
-        ((count,),) = self._search.rows(sql, values)
-        return int(count)
