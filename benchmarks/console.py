@@ -9,7 +9,7 @@ into Parquet; `--lines` leaves additional records of the last day uncompacted. E
 requested from a new console that has only opened the audit log (`first`), and once more (`again`,
 with the answers of the snapshot cached). The best of three is reported. Opening is reported
 separately, because it is repeated whenever the audit log has changed, for at most a tenth of the
-time.
+time. The last line is the overview as the very first page of a new console, with opening.
 
 `--first` measures the CPU time and the memory of a new process for its first page: of lines without
 the index (audit/read/index.py), which the process makes, of the same lines with the index, and of
@@ -109,6 +109,8 @@ async def measure(directory: Path) -> None:
         ]
         opening, first, again = (min(each) for each in zip(*every, strict=True))
         print(f"{says:26}{opening:8.0f}{first:8.0f}{again:8.0f}")
+    at_once = [await anext(_request_times(directory, "/", first="/")) for _ in range(TRIES)]
+    print(f"{'overview, with opening':34}{min(at_once):8.0f}")
 
 
 def measure_first_pages(scratch: Path, records: int, days: int) -> None:
