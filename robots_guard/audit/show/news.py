@@ -18,12 +18,16 @@ MOST = 10  # origins and files that are shown
 
 _SITE = [reason for reason, meaning in MEANINGS.items() if meaning.fault is Party.SITE]
 _REFUSALS = f"""
-    SELECT origin, min("at"), sum(n), count(*) OVER () FROM (
+    WITH refused AS (
         SELECT origin, "at", greatest(CASE kind WHEN 'repeats' THEN count
                                       ELSE coalesce(sampled, 1) END, 0) AS n
-        FROM records WHERE "at" >= ? AND (kind = 'repeats' OR {DECISIONS}) AND action = 'drop'
+        FROM records WHERE (kind = 'repeats' OR {DECISIONS}) AND action = 'drop'
         AND origin IS NOT NULL AND reason IN (SELECT unnest(?))
-    ) GROUP BY 1 HAVING min("at") >= ? ORDER BY 3 DESC, 1 LIMIT {MOST}
+    )
+    SELECT origin, min("at"), sum(n), count(*) OVER () FROM refused
+    WHERE "at" >= ? AND origin NOT IN (
+        SELECT DISTINCT origin FROM refused WHERE "at" >= ? AND "at" < ?
+    ) GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT {MOST}
 """
 # A state of a file is the digest of its content, or the status that says that there is none.
 #: The states of the robots.txt files, by fetches that got a final answer.
@@ -82,7 +86,7 @@ def compared_from(since: str, until: str) -> str:
 def news_of(search: Search, since: str, until: str) -> News:
     """Return what is new since then. `until` is now."""
     compared = compared_from(since, until)
-    refusals = [*search.rows(_REFUSALS, [compared, _SITE, since])]
+    refusals = [*search.rows(_REFUSALS, [_SITE, since, compared, since])]
     changes = [*search.rows(_CHANGES, [compared, since])]
     return News(
         since=since,
