@@ -307,7 +307,7 @@ async def test_a_deadline_is_kept(net, reply, limits):
 
     assert isinstance(got, Failed)
     assert got.failure is Failure.TIMEOUT
-    assert 0.25 < time.monotonic() - began < 2
+    assert 0.25 < time.monotonic() - began < 10
 
 
 async def test_dripping_header_fields_do_not_put_off_the_end():
@@ -330,7 +330,7 @@ async def test_dripping_header_fields_do_not_put_off_the_end():
         )
 
     assert got.failure is Failure.TIMEOUT
-    assert 0.4 < time.monotonic() - began < 2
+    assert 0.4 < time.monotonic() - began < 10
 
 
 async def test_connecting_has_a_deadline_of_its_own():
@@ -350,7 +350,7 @@ async def test_connecting_has_a_deadline_of_its_own():
                 each.close()
 
     assert got.failure is Failure.TIMEOUT
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 # -- what breaks --------------------------------------------------------------------------------------------
