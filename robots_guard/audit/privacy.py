@@ -13,6 +13,7 @@ import ipaddress
 import math
 import re
 from collections import Counter
+from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
@@ -21,6 +22,10 @@ from robots_guard.text import encodable
 
 LONGEST = 2048  # characters of any value
 REDACTED = "REDACTED"
+# The file in an audit log with the key for hashing query values. All writers share it, so that equal
+# values have equal hashes.
+KEY = ".key"
+KEY_BYTES = 32
 
 _UNSAFE = re.compile(r"[^!-~]")
 _USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # extra slashes must not hide a password
@@ -182,3 +187,11 @@ def cut(text: str, longest: int = LONGEST) -> str:
     if len(text) > longest:
         text = text[: longest - 3] + "..."
     return text
+
+
+def key_in(directory: Path) -> str:
+    """Return the key with which an audit log hashes values, in hexadecimal; empty if there is none."""
+    try:
+        return (directory / KEY).read_bytes()[:KEY_BYTES].hex()
+    except OSError:
+        return ""

@@ -98,17 +98,6 @@ def _present_directory(audit_log: str | None) -> Path:
     return directory
 
 
-def key_in(directory: Path) -> str:
-    """Return the key with which the audit log hashes values, in hexadecimal; empty if there is
-    none."""
-    from robots_guard.audit.write.log import KEY, KEY_BYTES
-
-    try:
-        return (directory / KEY).read_bytes()[:KEY_BYTES].hex()
-    except OSError:
-        return ""
-
-
 def report_unreadable(trouble: Unreadable) -> int:
     """Report on standard error what could not be read. Returns exit status 0."""
     if trouble:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import AsyncIterator, Collection
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -43,6 +42,7 @@ from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.bundle.archive import bundle_name
 from robots_guard.audit.partitions import NO_CHAIN, is_lake
+from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import COMPONENTS, Filter
 from robots_guard.audit.record import Fetch
 from robots_guard.audit.record import moment as as_recorded
@@ -50,7 +50,6 @@ from robots_guard.audit.show.chart import NARROW, Chart, ChartBar, chart
 from robots_guard.audit.show.overview import overview, timeline_of
 from robots_guard.audit.show.policy import facts
 from robots_guard.audit.show.sentence import sentence_of
-from robots_guard.audit.write.log import KEY, KEY_BYTES
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
@@ -294,7 +293,7 @@ class Console:
         query = parse_query(request.query_params, self._sources.clocks.now())
         if query.wanted.url is None:
             return query
-        return query.with_key(_key_in(self._sources.audit_log))
+        return query.with_key(key_in(self._sources.audit_log))
 
     def _read_csv_page(self, query: DecisionQuery) -> DecisionPage:
         """Read the next rows for a file. Other pages are answered between two reads."""
@@ -596,14 +595,6 @@ def _status(nothing: NoSnapshot | None, otherwise: int = 200) -> int:
     if nothing and nothing.lost:
         return 503
     return otherwise
-
-
-def _key_in(audit_log: Path) -> str:
-    """Return the key with which an audit log hashes values, in hexadecimal; empty if there is none."""
-    try:
-        return (audit_log / KEY).read_bytes()[:KEY_BYTES].hex()
-    except OSError:
-        return ""
 
 
 def _as_file(name: str) -> dict[str, str]:

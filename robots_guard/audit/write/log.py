@@ -24,7 +24,7 @@ import msgspec
 
 from robots_guard.audit.files import FILES, Files, make_directory, remove
 from robots_guard.audit.partitions import refuse_lake
-from robots_guard.audit.privacy import DEFAULT, Privacy
+from robots_guard.audit.privacy import DEFAULT, KEY, KEY_BYTES, Privacy
 from robots_guard.audit.record import (
     AnyRecord,
     Entry,
@@ -57,9 +57,6 @@ from robots_guard.rep.signals.statement import Place
 if TYPE_CHECKING:
     from robots_guard.audit.write.warc import Evidence
 
-# For hashing query values; all writers share it, so that equal values have equal hashes.
-KEY = ".key"
-KEY_BYTES = 32
 LATEST = 10.0  # seconds between the end of a run and its record in an idle process, at most
 # Every request is compared with these. On Python 3.11, naming a member of an enum is a call.
 _PASS, _BYPASSED = Action.PASS, Reason.BYPASSED

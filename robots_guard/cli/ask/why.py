@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from robots_guard.audit.partitions import files_of
+from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
 from robots_guard.audit.read.replay import is_replayable, judge_by
 from robots_guard.audit.read.resource import resource_of
@@ -23,7 +24,6 @@ from robots_guard.audit.read.why import why as answer_to
 from robots_guard.audit.record import Record, SignalsRecord, moment
 from robots_guard.audit.show.sentence import sentence_of, time_of
 from robots_guard.cli.audit_log_options import (
-    key_in,
     period_options,
     readable_directory,
     report_unreadable,

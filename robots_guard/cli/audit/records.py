@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from robots_guard.audit.partitions import files_of
+from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, kind_of
 from robots_guard.audit.read.resource import UrlPlace, place_of
 from robots_guard.audit.record import (
@@ -23,7 +24,7 @@ from robots_guard.audit.record import (
     Start,
 )
 from robots_guard.audit.show.spreadsheet import csv_line
-from robots_guard.cli.audit_log_options import key_in, period_options
+from robots_guard.cli.audit_log_options import period_options
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason
