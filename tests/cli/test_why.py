@@ -311,6 +311,26 @@ def test_nothing_found_says_what_was_searched(here, directory):
     assert here("audit", "query", "--id", "nosuch-1").status == 0
 
 
+def test_a_long_url_of_another_decision_is_shortened(here, directory):
+    write(directory, refused(f"https://a.test/private/{'x' * 1500}/end"))
+    out = here("why", "https://a.test/private/z").out
+
+    (nearest,) = (line for line in out.splitlines() if "was not allowed" in line)
+    assert "https://a.test/private/x" in nearest
+    assert "/end at " in nearest
+    assert "(w-1)" in nearest
+    assert len(nearest) < 400
+
+
+def test_what_was_not_counted_is_no_number_in_json(here, directory):
+    write(directory, refused())
+    found = json.loads(here("why", "https://a.test/private/x", "--json").out)
+    nothing = json.loads(here("why", "https://a.test/private/z", "--json").out)
+
+    assert (found["searched"]["records"], found["of_origin"]) == (None, None)
+    assert (nothing["searched"]["records"], nothing["of_origin"]) == (3, 1)
+
+
 def test_repeats_are_counted_with_the_decision_that_they_are_like(here, directory):
     write(directory, *(refused(at=AT + second) for second in range(4)), aggregate=60.0)
 

@@ -246,7 +246,7 @@ _NAMED = {
     "this morning": (0, 12),
 }
 _KNOWN = (
-    "use a span such as 90s, 30m, 2h or 7d, a time such as 2026-11-20T08:00 (UTC), "
+    "use a span such as 90s, 30m, 2h or 7d, a time such as 2026-11-20T08:00 (UTC), or one of "
     + ", ".join(_NAMED)
 )
 

@@ -58,11 +58,12 @@ class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """What was searched: files and records, the days of the files, and the settings with which
-    writers recorded passes, each with the number of these writers."""
+    writers recorded passes, each with the number of these writers. Records are counted only if
+    nothing is found; `records` is None otherwise."""
 
     files: int
     days: list[str]
-    records: int
+    records: int | None
     passes: dict[str, int]
 
 
@@ -84,7 +85,7 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     `settings` are those of its writer, and `hides_values` says that values of its URL are hidden.
     `repeats` are further decisions like those on the URL, which were counted without their URLs.
     `nearest` are the latest decisions of the origin, and `of_origin` the number of all, if there is
-    none of the URL.
+    none of the URL; otherwise they are not asked for, and `of_origin` is None.
     """
 
     url: str
@@ -100,7 +101,7 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     passes: list[CountedPasses]
     searched: Searched
     nearest: list[Record | SignalsRecord]
-    of_origin: int
+    of_origin: int | None
 
     @property
     def count(self) -> int:
@@ -199,7 +200,7 @@ class _Question:
         groups = self._groups()
         record = self._asked or self._latest(groups)
         nearest = [] if record else self._nearest()
-        records, of_origin = (0, 0) if record else self._totals()
+        records, of_origin = (None, None) if record else self._totals()
         counted = self._counted()
         return LogAnswer(
             url=self._resource.url,
@@ -337,7 +338,7 @@ class _Question:
         ((records, of_origin),) = self._search.rows(sql, [*values, *times])
         return int(records), int(of_origin)
 
-    def _searched(self, records: int) -> Searched:
+    def _searched(self, records: int | None) -> Searched:
         """What was searched."""
         sql = (
             "SELECT coalesce(nullif(nullif(settings->>'$.audit_passes', 'None'), ''),"

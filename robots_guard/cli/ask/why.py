@@ -29,6 +29,7 @@ from robots_guard.cli.audit_log_options import (
     report_unreadable,
 )
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
+from robots_guard.cli.table import shorten
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.policy import PINNED, Document, Policy
 from robots_guard.core.reasons import Comparison, meaning_of
@@ -43,6 +44,7 @@ from robots_guard.text import counted, encodable
 NOTHING = 1  # the exit status if nothing is recorded of the URL
 AGENTS = 5  # crawlers that are named
 OTHERS = 5  # groups of other decisions that are named
+LONGEST_URL = 120  # cells of the URL of another decision, which its id names
 _WIDTH = 10
 
 Line = tuple[str, str]
@@ -398,7 +400,7 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
     days = ""
     if searched.days:
         days = f" of {_span_of(searched.days)}"
-    files, records = counted(searched.files, "file"), counted(searched.records, "record")
+    files, records = counted(searched.files, "file"), counted(searched.records or 0, "record")
     yield "searched", f"{files}{days} in {directory}, {records}"
     yield "period", _period(answer)
     if searched.files:
@@ -414,7 +416,8 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
             nearest += " in this period"
         yield "nearest", nearest
     for entry in answer.nearest:
-        yield "", f"{sentence_of(entry)} ({entry.id})"
+        short = msgspec.structs.replace(entry, url=shorten(entry.url, LONGEST_URL))
+        yield "", f"{sentence_of(short)} ({entry.id})"
 
 
 def _span_of(days: list[str]) -> str:
