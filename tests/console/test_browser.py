@@ -142,6 +142,7 @@ def seen(page, name):
 
 
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 27)"}
+CUT_TABLES = "[...document.querySelectorAll('.wide')].some(each => each.scrollWidth > each.clientWidth)"
 DESK = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -151,7 +152,8 @@ PHONE = {"width": 390, "height": 844}
     [("light", "light", DESK), ("dark", "dark", DESK), ("narrow", "light", PHONE)],
 )
 def test_pages_are_accessible_in_every_look(browser, address, place, look, scheme, viewport):
-    """axe-core finds nothing, and no page scrolls sideways. Only here may a script be injected into the pages."""
+    """axe-core finds nothing, no page scrolls sideways, and at these widths no table does. Only here
+    may a script be injected into the pages."""
     options = {"color_scheme": scheme, "viewport": viewport, "bypass_csp": True}
     wrong = {}
     with opened(browser, address, **options) as page:
@@ -161,6 +163,8 @@ def test_pages_are_accessible_in_every_look(browser, address, place, look, schem
             wrong[name] = violations(page)
             if not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
                 wrong[name].append("scrolls sideways")
+            if page.evaluate(CUT_TABLES):
+                wrong[name].append("cuts a table off")
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert ground == GROUNDS[scheme]
 
