@@ -585,7 +585,24 @@ def test_report_is_a_single_file(here, audit_log, tmp_path):
     )
 
     assert (status, err) == (0, f"robots-guard: report written to {tmp_path}/report.html\n")
-    assert "Decisions with origin https://a.test" in (tmp_path / "report.html").read_text()
+    assert "Decisions with origin https://a.test<" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "covers"),
+    [
+        ((), "All decisions in the audit log"),
+        (("--since", "2026-11-20"), "Decisions from 2026-11-20 00:00:00 UTC"),
+        (
+            ("--agent", "mybot", "--since", "2026-11-20", "--until", "2028-01-01"),
+            "Decisions with agent mybot from 2026-11-20 00:00:00 UTC until 2028-01-01 00:00:00 UTC",
+        ),
+        (("--url", "https://a.test/x*"), "Decisions with URLs that begin with https://a.test/x"),
+    ],
+)
+def test_cover_says_what_the_report_counts(here, audit_log, tmp_path, options, covers):
+    here("audit", "report", "-o", tmp_path / "report.html", *options)
+    assert f">{covers}<" in (tmp_path / "report.html").read_text()
 
 
 def test_export_goes_to_a_file_or_stdout(here, audit_log, tmp_path):

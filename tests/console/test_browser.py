@@ -142,7 +142,9 @@ def seen(page, name):
 
 
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 27)"}
-CUT_TABLES = "[...document.querySelectorAll('.wide')].some(each => each.scrollWidth > each.clientWidth)"
+CUT_TABLES = (
+    "[...document.querySelectorAll('.wide')].some(each => each.scrollWidth > each.clientWidth)"
+)
 DESK = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 

@@ -19,6 +19,7 @@ from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, moment
 from robots_guard.audit.show.export import FORMATS, exported
+from robots_guard.audit.show.sentence import date_and_time
 from robots_guard.cli.audit.bundles import find_recorded, stored_document
 from robots_guard.cli.audit.records import filter_of, filters, given_options, note_if_empty
 from robots_guard.cli.audit_log_options import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from robots_guard.audit.show.report import ShownRefusal
 
 LEFT_OUT = 1  # the exit status of `export --parquet` if something could not be read
+_FILTERS = {"url_prefix": "URLs that begin with", "url": "the URL"}  # as phrases
 
 as_file = click.option(
     "-o",
@@ -132,15 +134,24 @@ def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownR
 
 
 def _subtitle(wanted: Filter, *, what_if: bool) -> str:
-    selected = {
-        name: value
+    """Which decisions the report counts, as a phrase for its cover."""
+    selected = [
+        f"{_FILTERS.get(name, name)} {value}"
         for name, value in msgspec.structs.asdict(wanted).items()
-        if value and name not in ("kind", "key")
-    }
+        if value and name not in ("kind", "key", "since", "until")
+    ]
     which = "All decisions in the audit log"
+    if selected or wanted.since or wanted.until:
+        which = "Decisions"
     if selected:
-        which = "Decisions with " + ", ".join(f"{name} {value}" for name, value in selected.items())
-    return which + (", counted as if report_only had not been set" if what_if else "")
+        which += " with " + ", ".join(selected)
+    if wanted.since:
+        which += f" from {date_and_time(wanted.since)}"
+    if wanted.until:
+        which += f" until {date_and_time(wanted.until)}"
+    if what_if:
+        which += ", counted as if report_only had not been set"
+    return which
 
 
 @click.command()
