@@ -218,7 +218,12 @@ class LocalTurns(TurnStore, Protocol):
 
 
 class Store(PolicyStore, TurnStore, Leases, Protocol):
-    """What a guard needs of a store that processes share."""
+    """What a guard needs of a store that processes share.
+
+    `is_local` says whether its calls only use what is on this machine: they then mostly compute.
+    """
+
+    is_local: bool
 
 
 class LocalStore(PolicyStore, LocalTurns, Protocol):

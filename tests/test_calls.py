@@ -11,16 +11,21 @@ from concurrent.futures import Future
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.guards import make_guard
 from support.threads import System
 from support.waiting import until
 
 from robots_guard.errors import OutOfTime, StoreError
+from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import calls as calls_module
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
+from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.regions import RegionalStore
+from robots_guard.stores.sqlite import SqliteStore
 
 # These tests read private attributes: which calls and threads are left over has no public face.
 
@@ -413,7 +418,7 @@ def other_task():
 
 
 async def test_a_short_call_returns_before_any_other_task_runs(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+    monkeypatch.setattr(calls, "_blocking_wait", 60.0)
     ran = other_task()
     assert await calls.make(disk.read) == "page"
     with pytest.raises(StoreError, match="disk I/O error"):
@@ -426,7 +431,7 @@ async def test_a_short_call_returns_before_any_other_task_runs(calls, disk, monk
 async def test_a_call_that_is_cancelled_in_its_thread_fails_as_a_store_error(
     calls, disk, monkeypatch
 ):
-    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+    monkeypatch.setattr(calls, "_blocking_wait", 60.0)
     cancelled = Future()
     cancelled.cancel()
     monkeypatch.setattr(calls._runtime, "submit", lambda *_: cancelled)
@@ -437,8 +442,8 @@ async def test_a_call_that_is_cancelled_in_its_thread_fails_as_a_store_error(
 
 async def test_a_call_that_hangs_blocks_the_loop_briefly_and_only_once(calls, disk, monkeypatch):
     monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 60.0)
-    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 0.02)
-    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 60.0)
+    monkeypatch.setattr(calls, "_blocking_wait", 0.02)
+    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 3000)
     blocked = []  # the seconds of each wait for a thread
     submit = calls._runtime.submit
 
@@ -465,9 +470,10 @@ async def test_a_call_that_hangs_blocks_the_loop_briefly_and_only_once(calls, di
 
 
 async def test_the_loop_is_blocked_again_when_the_pause_is_over(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 0.05)
-    assert await calls.make(disk.read) == "page"  # longer than BLOCKING_WAIT, which is 0
-    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+    monkeypatch.setattr(calls, "_blocking_wait", 1e-9)
+    monkeypatch.setattr(calls_module, "BLOCKING_PAUSE", 0.05 / 1e-9)
+    assert await calls.make(disk.read) == "page"  # longer than a nanosecond
+    monkeypatch.setattr(calls, "_blocking_wait", 60.0)
     await asyncio.sleep(0.06)
     ran = other_task()
     assert await calls.make(disk.read) == "page"
@@ -475,10 +481,24 @@ async def test_the_loop_is_blocked_again_when_the_pause_is_over(calls, disk, mon
 
 
 async def test_a_call_blocks_the_loop_no_longer_than_its_caller_waits(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
+    monkeypatch.setattr(calls, "_blocking_wait", 60.0)
     disk.answers.clear()
     with pytest.raises(OutOfTime, match="within"):
         await calls.make(disk.read, within=0.05)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+async def test_only_a_call_on_this_machine_blocks_the_loop_while_it_computes(
+    counters, monkeypatch, is_local
+):
+    monkeypatch.setattr(calls_module, "LOCAL_BLOCKING_WAIT", 60.0)
+    runtime = AsyncioRuntime()
+    calls = Calls("x", 1, kind="k", runtime=runtime, clocks=CLOCKS, counters=counters,
+                  is_local=is_local)  # fmt: skip
+    ran = other_task()
+    await calls.make(time.sleep, 0.05)
+    assert ran == ([] if is_local else ["ran"])
+    runtime.close()
 
 
 class Outcome(Exception):
@@ -514,3 +534,13 @@ def test_blocking_and_awaited_calls_have_the_same_outcomes(ends, is_undone):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calls_module, "BLOCKING_WAIT", 60.0)
         assert asyncio.run(run(blocks=True)) == asyncio.run(run(blocks=False))
+
+
+async def test_a_guard_blocks_its_loop_longer_for_a_store_on_this_machine(tmp_path):
+    store = SqliteStore(tmp_path / "store.sqlite")
+    guard = make_guard(ScriptedFetcher({}), store=store)
+    assert guard._all_calls[0]._blocking_wait == calls_module.LOCAL_BLOCKING_WAIT
+    assert guard._all_calls[1]._blocking_wait == calls_module.BLOCKING_WAIT
+    assert not RedisStore.is_local
+    assert not RegionalStore.is_local
+    guard.close()

@@ -11,8 +11,9 @@ A call to a store on the same machine usually returns sooner than an event loop 
 another task and back. Therefore the thread of the loop first blocks until the call returns, and
 runs no other task meanwhile.
 
-Invariant: a call blocks the loop for at most `BLOCKING_WAIT`. If calls take longer than that, they
-block it for at most 1 % of the time. Neither a lock nor a disk that hangs can block it for longer.
+Invariant: a call blocks the loop for at most `blocking_wait`, the limit for its target. If calls
+take longer than that, they block it for at most 1 % of the time. Neither a lock nor a disk that
+hangs can block it for longer.
 Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused
 a thread. A hung disk therefore costs `width` threads, once, and no memory; the other threads stay
 free for other calls. A call that cannot be made, because there is no thread or the guard is closed,
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar
@@ -54,7 +56,11 @@ PROBE_INTERVAL = 30.0  # seconds from one call to a target that is down to the n
 #: Seconds for which a call may block the event loop: about as long as switching to other tasks and
 #: back takes.
 BLOCKING_WAIT = 0.0003
-BLOCKING_PAUSE = 100 * BLOCKING_WAIT  # seconds without blocking, after a call that took longer
+#: The same for a target on this machine, whose calls mostly compute. A loop that goes on meanwhile
+#: competes with the call for the interpreter's lock, for which a thread may wait so long each time.
+LOCAL_BLOCKING_WAIT = sys.getswitchinterval()
+#: How long no call blocks the loop after one that took longer, as a multiple of that limit.
+BLOCKING_PAUSE = 100
 
 
 class _Call(Generic[T]):
@@ -71,7 +77,7 @@ class Calls:
     """Calls to one target. `what` names it in messages, such as "the policy store".
 
     At most `width` calls are pending. A call that fails after its caller gave up is counted under
-    `kind`.
+    `kind`. With `is_local`, the calls only use what is on this machine.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Calls:
         runtime: Runtime,
         clocks: Clocks,
         counters: Counters,
+        is_local: bool = False,
     ) -> None:
         self._what = what
         self._width = width
@@ -90,6 +97,7 @@ class Calls:
         self._runtime = runtime
         self._clocks = clocks
         self._counters = counters
+        self._blocking_wait = LOCAL_BLOCKING_WAIT if is_local else BLOCKING_WAIT
         self._may_block_from = -math.inf  # on the monotonic clock
         self.reset_after_fork()
 
@@ -142,9 +150,10 @@ class Calls:
         if call.began < self._may_block_from:
             return False
         with contextlib.suppress(TimeoutError, CancelledError):  # `_result` raises the latter
-            call.thread.exception(min(BLOCKING_WAIT, seconds))
+            call.thread.exception(min(self._blocking_wait, seconds))
         if not call.thread.done():
-            self._may_block_from = self._clocks.monotonic() + BLOCKING_PAUSE
+            pause = BLOCKING_PAUSE * self._blocking_wait
+            self._may_block_from = self._clocks.monotonic() + pause
         return call.thread.done()
 
     async def _wait_for(

@@ -81,7 +81,12 @@ class Guard:
         self._counters = counters = Counters(clocks, audit_log)
         self.counts = counters.counts
         calls = partial(Calls, runtime=runtime, clocks=clocks, counters=counters)
-        store_calls = calls("the policy store", options.store_threads, kind="store/error")
+        store_calls = calls(
+            "the policy store",
+            options.store_threads,
+            kind="store/error",
+            is_local=store is not None and store.is_local,
+        )
         log_calls = calls("the audit log", LOG_WIDTH, kind="audit_log/error")
         rules_calls = calls("the parser", RULES_WIDTH, kind="rules/error")
         self._all_calls = (store_calls, log_calls, rules_calls)

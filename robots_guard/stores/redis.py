@@ -99,6 +99,8 @@ class RedisStore:
     breakers: one per server, one for reads and one for writes.
     """
 
+    is_local = False
+
     def __init__(
         self,
         client: Any,

@@ -82,6 +82,8 @@ class RegionalStore:
     `stores` are the regions' stores by name. The message of a StoreError names its region.
     """
 
+    is_local = False
+
     def __init__(self, stores: Mapping[str, SharedStore]) -> None:
         self._stores = dict(stores)
 

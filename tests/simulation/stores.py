@@ -122,6 +122,7 @@ class Connection:
         self._store = store
         self._weather = weather
         self._is_closed = False
+        self.is_local = store.is_local
 
     def _call(self, name: str, *args: Any) -> Any:
         if self._is_closed:
