@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,6 +10,7 @@ from typing import TypeVar
 Input = TypeVar("Input")
 
 FACTOR = 8
+ATTEMPTS = 4
 LINEAR = (
     4 * FACTOR
 )  # the most growth of a cost that is linear, as measured; a quadratic one grows 64-fold
@@ -24,17 +26,18 @@ def growth(
     """Return by how much the CPU time of `work` grows when its input, made by `make`, grows from
     `size` to FACTOR times that.
 
-    The least of several `times` counts. The large input takes most of the time, and is not measured
-    again when the growth is less than `enough`: further measurements could only make it less.
+    The small input is measured several `times`, of which the least counts, and then the large one,
+    because a machine may be slow for seconds. All of it is repeated while the growth is more than
+    `enough`, and the least growth counts.
     """
     large, small = make(FACTOR * size), make(size)
-    least = _cpu_seconds(work, large)
-    base = min(_cpu_seconds(work, small) for _ in range(times))
-    for _ in range(times - 1):
-        if least / base < enough:
+    least = math.inf
+    for _ in range(ATTEMPTS):
+        base = min(_cpu_seconds(work, small) for _ in range(times))
+        least = min(least, _cpu_seconds(work, large) / base)
+        if least < enough:
             break
-        least = min(least, _cpu_seconds(work, large))
-    return least / base
+    return least
 
 
 def _cpu_seconds(work: Callable[[Input], object], value: Input) -> float:

@@ -183,13 +183,14 @@ async def names_are_resolved_in_separate_threads(rt):
 
 
 async def a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place(rt):
-    gate, inside, most = rt.semaphore(2), [], []
+    gate, inside, most, may_leave = rt.semaphore(2), [], [], []
 
     async def work(number):
         await gate.acquire()
         inside.append(number)
         most.append(len(inside))
-        await rt.sleep(0.02)
+        while not may_leave:
+            await rt.sleep(0.005)
         inside.remove(number)
         gate.release()
         return number
@@ -198,6 +199,7 @@ async def a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place(rt):
     await rt.sleep(0.005)
     rt.cancel(handles[3])
     await rt.wait_at_most(handles[3], 5)
+    may_leave.append(True)
     answers = [await rt.wait(handle) for handle in handles if handle is not handles[3]]
     return answers, max(most), len(most)
 
