@@ -174,7 +174,7 @@ PATCH = Patch(
         method("handle_lifecycle", "38c97e792d1d"),
         method("trigger_event", "b763c59bc499"),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Half of a request's CPU time goes into the search for handlers; AddonHalt skips the guard.",
     report="""\
 Cache the handlers of each hook.

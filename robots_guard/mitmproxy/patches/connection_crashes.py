@@ -208,7 +208,7 @@ PATCH = Patch(
         method("hook_task", "9ac797016052", make=_replace_task),
         method("wakeup", "6e42e075ee5f", make=_replace_task),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="After an exception in a protocol layer, the client waits forever.",
     report="""\
 After "mitmproxy has crashed!" the client waits forever, and its flow never ends.

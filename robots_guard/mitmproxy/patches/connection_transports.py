@@ -52,7 +52,7 @@ PATCH = Patch(
         method("open_connection", "5e0b3cbaf7a4", make=_replace_open_connection),
         method("handle_connection", "95c3f93e9824", make=_replace_handle_connection),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A cancelled task leaves its connection open, and uses up file descriptors.",
     report="""\
 Connections stay open when their task is cancelled.

@@ -33,7 +33,7 @@ PATCH = Patch(
         method("fork", "cad9374a0689", make=_replace_fork),
         method("__init__", "7ee4176662ab"),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Each request creates a server object with a random id that is discarded at once.",
     report="""\
 Fork a context without a new server.

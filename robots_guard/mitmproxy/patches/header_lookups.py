@@ -32,7 +32,7 @@ def _replace_getitem(plain: Gets) -> Gets:
 PATCH = Patch(
     owner=Headers,
     methods=(method("__getitem__", "482e7414c932", make=_replace_getitem),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="mitmproxy looks up some twenty fields in each exchange, most of which are absent.",
     report="""\
 Look up a header field without collecting its values.

@@ -51,7 +51,7 @@ def _replace_make_body_reader(plain: Callable[[int | None], Any]) -> Callable[[i
 PATCH = Patch(
     owner=_http1,
     methods=(method("make_body_reader", "9b076acda459", make=_replace_make_body_reader),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="mitmproxy raises on a trailer field, and the client waits forever.",
     report="""\
 A chunked body with a trailer field leaves the client waiting forever.

@@ -62,7 +62,7 @@ def _has_close_notify(client: Http1Client) -> bool | None:
 PATCH = Patch(
     owner=Http1Client,
     methods=(method("_handle_event", "2ac8db3e43ae", make=_replace_handle_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="An ambiguous robots.txt must not be trusted, and only its bytes show that.",
     report="""\
 Addons cannot see the bytes of an HTTP/1 response, or how its connection ended.

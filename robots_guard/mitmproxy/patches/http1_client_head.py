@@ -82,7 +82,7 @@ def _unreadable(stream_id: int, error: ValueError) -> ResponseProtocolError:
 PATCH = Patch(
     owner=Http1Client,
     methods=(method("read_headers", "1a492ce73b45", "415454c5fa8b", make=_replace_read_headers),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="After a 1xx response the final one is lost; an endless head fills the memory.",
     report="""\
 The final response is lost after an interim one over HTTP/1 (103 Early Hints).

@@ -94,7 +94,7 @@ def _declared_length(request: http.Request) -> int | None:
 PATCH = Patch(
     owner=Http1Client,
     methods=(method("send", "35d961e20d48", make=_replace_send),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A request can change after its last hook, and a body of another length than its head"
     " declares is another request to the site.",
     report="""\

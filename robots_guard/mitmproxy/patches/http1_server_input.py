@@ -77,7 +77,7 @@ PATCH = Patch(
         method("read_headers", "a7d65fbcb32d", "3fe0945216bc", make=_replace_read_headers),
         method("wait", "533c8ecb0e8c", "c99d0494a840", make=_replace_wait),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="An endless head, or requests sent ahead of a slow response, fill the memory.",
     report="""\
 HTTP/1 clients can fill the memory with a head that does not end, or with pipelined bytes.

@@ -47,7 +47,7 @@ def _as_http1(response: http.Response) -> http.Response:
 PATCH = Patch(
     owner=Http1Server,
     methods=(method("send", "f530fe5b569e", "cc218a1337c0", make=_replace_send),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="The trailers of an HTTP/2 site make it raise, and it has no notion of 1xx responses.",
     report="""\
 An HTTP/1 client waits forever for a response with trailers from an HTTP/2 server.

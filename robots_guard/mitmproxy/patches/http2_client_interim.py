@@ -38,7 +38,7 @@ def _response(event: h2.events.InformationalResponseReceived) -> http.Response:
 PATCH = Patch(
     owner=Http2Client,
     methods=(method("handle_h2_event", "ff6f4bd92716", make=_replace_handle_h2_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="The 1xx responses of HTTP/2 sites are lost, such as 103 Early Hints.",
     report="""\
 Interim responses (1xx) of HTTP/2 servers are not forwarded.

@@ -44,7 +44,7 @@ def _replace_handle_event2(plain: Handles) -> Handles:
 PATCH = Patch(
     owner=Http2Client,
     methods=(method("_handle_event2", "a3b722b18c3f", make=_replace_handle_event2),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A request can change after its last hook; over HTTP/2 it may also be queued, until the"
     " site permits another stream.",
     report="""\

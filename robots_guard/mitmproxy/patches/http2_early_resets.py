@@ -35,8 +35,8 @@ def _is_request_of(event: Any, reset: set[int | None]) -> bool:
 
 PATCH = Patch(
     owner=BufferedH2Connection,
-    methods=(method("receive_data", "7dd57c12dc7e", make=_replace_receive_data),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    methods=(method("receive_data", "7dd57c12dc7e", "1ebc3cf9b6b1", make=_replace_receive_data),),
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A request that its client has already cancelled would be judged and sent.",
     report="""\
 A request is begun even if its reset has arrived in the same read (rapid reset).

@@ -68,7 +68,7 @@ def _take_allowance(server: Http2Server, stream_id: int | None) -> bool:
 PATCH = Patch(
     owner=Http2Server,
     methods=(method("handle_h2_event", "d24a023c678d", make=_replace_handle_h2_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A client can make the proxy busy by requests that it cancels at once.",
     report="""\
 HTTP/2 clients may reset any number of streams (rapid reset, CVE-2023-44487).

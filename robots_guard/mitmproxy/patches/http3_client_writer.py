@@ -44,7 +44,7 @@ def _replace_handle_event(plain: Handles) -> Handles:
 PATCH = Patch(
     owner=Http3Client,
     methods=(method("_handle_event", "94b342097cc2", make=_replace_handle_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A request can change after its last hook.",
     report="""\
 Addons have no hook at which a request is final: HTTP/3.

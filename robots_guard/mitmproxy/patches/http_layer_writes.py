@@ -54,7 +54,7 @@ def _flush(collected: dict[Connection, bytearray]) -> Iterator[commands.SendData
 PATCH = Patch(
     owner=HttpLayer,
     methods=(method("handle_event", "fd88b0fb09ce", make=_replace_handle_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Each head, body and frame is written by a separate system call, as a separate TLS record.",
     report="""\
 Join what one event sends to a connection.

@@ -42,7 +42,7 @@ PATCH = Patch(
             make=_replace_make_server_connection,
         ),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="No hook can refuse a connection, or the CONNECT to a parent proxy, for what a flow has"
     " become after its last hook.",
     report="""\

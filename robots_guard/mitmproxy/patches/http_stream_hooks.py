@@ -91,7 +91,7 @@ def _awaits_response(stream: HttpStream) -> bool:
 PATCH = Patch(
     owner=HttpStream,
     methods=(method("_handle_event", "e3cbfef7310a", make=_replace_handle_event),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Each hook costs a task and an event for all layers, although few handlers wait.",
     report="""\
 Call the handlers of a hook without a task if none of them waits.

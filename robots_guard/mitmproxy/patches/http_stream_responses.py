@@ -225,7 +225,7 @@ PATCH = Patch(
         method("_handle_event", "e3cbfef7310a", make=_replace_handle_event),
         method("check_body_size", "7244b3db5fa1", "236ca0a7b9fd", make=_replace_check_body_size),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="An addon cannot replace a response whose body is streamed, nor look at the beginning of"
     " a body before the client has its head.",
     report="""\

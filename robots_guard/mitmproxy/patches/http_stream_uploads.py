@@ -168,7 +168,7 @@ PATCH = Patch(
         method("state_stream_request_body", "eb2bdc50e917", "c98f7f715cef", make=_replace_stream),
         method("handle_event", "fd88b0fb09ce", make=_replace_handle_event),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="The bodies of refused requests, and those that arrive while a hook waits, are kept in"
     " memory without bound.",
     report="""\

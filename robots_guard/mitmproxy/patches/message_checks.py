@@ -31,7 +31,7 @@ def _methods() -> tuple[Method, ...]:
 PATCH = Patch(
     owner=MessageData,
     methods=_methods(),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Assertions of the types of fields take a fifth of a request's CPU time.",
     report="""\
 The type assertions of `MessageData` take a fifth of the CPU time of a request.

@@ -35,7 +35,7 @@ def _replace_getattr(plain: Gets) -> Gets:
 PATCH = Patch(
     owner=optmanager.OptManager,
     methods=(method("__getattr__", "a9d5792099cd", make=_replace_getattr),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Each look at an option makes a deep copy, a dozen times for a request.",
     report="""\
 Do not copy the immutable values of options.

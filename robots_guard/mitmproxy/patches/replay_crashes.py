@@ -15,7 +15,7 @@ from robots_guard.mitmproxy.patches.connection_crashes import replace_log
 PATCH = Patch(
     owner=ReplayHandler,
     methods=(method("log", "99fa0035d5f2", make=replace_log),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A replay whose protocol layer raises never ends; nor would the fetch of a robots.txt.",
     report="""\
 Client replay waits forever after "mitmproxy has crashed!".

@@ -29,7 +29,7 @@ def _replace_listen(plain: Listens) -> Listens:
 PATCH = Patch(
     owner=AsyncioServerInstance,
     methods=(method("listen", "f993b5555799", "7670a9038b44", make=_replace_listen),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="Several workers listen on one port.",
     report="""\
 An option for SO_REUSEPORT.

@@ -30,7 +30,7 @@ def _replace_handle_stream(plain: Callable[..., Awaitable[None]]) -> Callable[..
 PATCH = Patch(
     owner=ServerInstance,
     methods=(method("handle_stream", "21eea06f208c", make=_replace_handle_stream),),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="On Python 3.11, stopping the proxy prints a traceback for each open connection.",
     report="""\
 On Python 3.11, stopping prints a traceback for each open client connection.

@@ -47,7 +47,7 @@ PATCH = Patch(
         method("receive_handshake_data", "a0ee021f92f6", make=_replace_receive_handshake_data),
         method("receive_data", "b85a8a4fd562", "85c0e6b656c3", make=_replace_receive_data),
     ),
-    versions="mitmproxy 11.0.2, 12.2.3",
+    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="A TLS hello without an end costs memory, and CPU time that grows with its square.",
     report="""\
 A TLS ClientHello that does not end costs quadratic time; data after an unreadable one raises.
