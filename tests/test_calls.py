@@ -348,6 +348,37 @@ async def test_abandoned_slot_goes_to_the_next_waiter():
     assert not await gate.acquire_within(0.001)
 
 
+async def test_slot_is_not_given_to_a_waiter_that_was_cancelled():
+    gate = AsyncioRuntime().semaphore(1)
+    await gate.acquire()
+    first, second = (asyncio.ensure_future(gate.acquire_within(5)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    gate.release()
+
+    assert await second
+    assert not await gate.acquire_within(0.001)
+    gate.release()
+    assert await gate.acquire_within(0.001)
+
+
+async def test_slot_passes_on_in_each_step_of_the_loop():
+    """In a busy loop a step takes long, and a line of waiters as many steps as it has waiters."""
+    gate = AsyncioRuntime().semaphore(1)
+    await gate.acquire()
+
+    async def use() -> None:
+        await gate.acquire_within(5)
+        gate.release()
+
+    users = [asyncio.ensure_future(use()) for _ in range(20)]
+    await asyncio.sleep(0)
+    gate.release()
+    for _ in range(21):
+        await asyncio.sleep(0)
+    assert all(user.done() for user in users)
+
+
 async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, counters, monkeypatch):
     monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
     runtime = AsyncioRuntime()

@@ -33,7 +33,7 @@ class _LoopFreeSemaphore:
 
     def __init__(self, width: int) -> None:
         self._free = width
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
 
     async def acquire(self) -> None:
         """Wait for a free slot and take it."""
@@ -44,29 +44,40 @@ class _LoopFreeSemaphore:
         if self._free and not self._waiting:
             self._free -= 1
             return True
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
+        timer = None if seconds is None else loop.call_later(seconds, self._time_out, place)
         try:
-            await asyncio.wait({place}, timeout=seconds)
+            return await place
         except asyncio.CancelledError:
             self._leave(place)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, place: asyncio.Future[bool]) -> None:
         if not place.done():
             self._waiting.remove(place)
-        return place.done()
+            place.set_result(False)
 
-    def _leave(self, place: asyncio.Future[None]) -> None:
-        if place.done():
-            self.release()
-        else:
+    def _leave(self, place: asyncio.Future[bool]) -> None:
+        """Give up a place, or the slot that it was given while its task was cancelled."""
+        if not place.cancelled():
+            if place.result():
+                self.release()
+        elif place in self._waiting:
             self._waiting.remove(place)
 
     def release(self) -> None:
         """Give the slot to the next waiter, if any."""
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
-        else:
-            self._free += 1
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():  # its task was cancelled and has not run since
+                place.set_result(True)
+                return
+        self._free += 1
 
 
 class AsyncioRuntime:
