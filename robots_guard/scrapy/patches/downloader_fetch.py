@@ -9,11 +9,11 @@ crawler's own downloader, when the spider opens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.downloader import Downloader
-from twisted.internet.defer import inlineCallbacks
+from twisted.internet.defer import Deferred, maybeDeferred
 
 from robots_guard.gateway.patch import Patch, method
 
@@ -31,13 +31,13 @@ def follow(
     engine: Any = crawler.engine
     fetch = engine.downloader.fetch
 
-    @inlineCallbacks
-    def fetch_and_report(request: Request, *args: Any) -> Generator[Any, Any, Any]:
-        on_begin(request)
-        try:
-            return (yield fetch(request, *args))
-        finally:
+    def fetch_and_report(request: Request, *args: Any) -> Deferred[Any]:
+        def end(outcome: Any) -> Any:
             on_end(request)
+            return outcome
+
+        on_begin(request)
+        return maybeDeferred(fetch, request, *args).addBoth(end)
 
     engine.downloader.fetch = fetch_and_report
 
