@@ -26,15 +26,17 @@ def growth(
     """Return by how much the CPU time of `work` grows when its input, made by `make`, grows from
     `size` to FACTOR times that.
 
-    The small input is measured several `times`, of which the least counts, and then the large one,
-    because a machine may be slow for seconds. All of it is repeated while the growth is more than
-    `enough`, and the least growth counts.
+    A machine may be slow for seconds. Therefore the small input is measured several `times` before
+    and after the large one, and the least of these counts: growth is not hidden by a base from a
+    slow moment. All of it is repeated while the growth is at least `enough`; the least growth counts.
     """
     large, small = make(FACTOR * size), make(size)
     least = math.inf
     for _ in range(ATTEMPTS):
-        base = min(_cpu_seconds(work, small) for _ in range(times))
-        least = min(least, _cpu_seconds(work, large) / base)
+        before = [_cpu_seconds(work, small) for _ in range(times)]
+        cost = _cpu_seconds(work, large)
+        after = [_cpu_seconds(work, small) for _ in range(times)]
+        least = min(least, cost / min(before + after))
         if least < enough:
             break
     return least
