@@ -8,8 +8,10 @@ function envoy_on_response(handle)
   headers:remove("robots-guard-replaced")
   local own = handle:streamInfo():dynamicMetadata():get("robots_guard")
   if own == nil then return end
-  local body = own["body"]
-  headers:replace("content-length", tostring(#body))
+  local body = own["body"]:gsub("%%(%x%x)", function(code) return string.char(tonumber(code, 16)) end)
+  if headers:get(":status") ~= "204" then -- RFC 9110 section 8.6
+    headers:replace("content-length", tostring(#body))
+  end
   headers:replace("connection", "close") -- the site may send its body for long
   local rest = body
   for chunk in handle:bodyChunks() do
