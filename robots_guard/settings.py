@@ -654,8 +654,7 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="How a browser's request for a part of a page is refused: with an `error`"
             " or a harmless `placeholder`. This is an empty script or style sheet, a transparent"
             " image, or a 204, so that the page renders without the part. It is chosen by"
-            " Sec-Fetch-Dest, which browsers send to https:// sites. `robots-guard serve` sends"
-            " errors in any case. See"
+            " Sec-Fetch-Dest, which browsers send to https:// sites. See"
             " [proxy.md](proxy.md#placeholders)."
         ),
     ] = "error"

@@ -33,7 +33,10 @@ class Placeholder(NamedTuple):
 
 
 _NOTHING = Placeholder(204)
-_SCRIPT = Placeholder(200, "text/javascript; charset=utf-8")
+#: A blank line, because Envoy drops the type of a local reply without content, and a browser takes
+#: no script or style sheet without its type.
+_BLANK = b"\n"
+_SCRIPT = Placeholder(200, "text/javascript; charset=utf-8", _BLANK)
 _JSON = Placeholder(200, "application/json; charset=utf-8", b"{}")
 #: A GIF of one transparent pixel.
 _PIXEL = Placeholder(
@@ -51,7 +54,7 @@ PLACEHOLDERS: Mapping[str, Placeholder] = MappingProxyType(
         "sharedworker": _SCRIPT,
         "audioworklet": _SCRIPT,
         "paintworklet": _SCRIPT,
-        "style": Placeholder(200, "text/css; charset=utf-8"),
+        "style": Placeholder(200, "text/css; charset=utf-8", _BLANK),
         "image": _PIXEL,
         "json": _JSON,
         "manifest": _JSON._replace(content_type="application/manifest+json"),

@@ -27,6 +27,8 @@ _RESPONSE_TIMEOUT = 5000  # milliseconds for a verdict on a response, which need
 REPLY_FIELDS = (
     *("robots-guard", "robots-guard-signals", "proxy-status", "retry-after", "cache-control"),
     *("content-type", "content-security-policy", "x-content-type-options", "age"),
+    *("cross-origin-resource-policy", "access-control-allow-origin"),
+    "access-control-allow-credentials",
 )
 
 
@@ -47,6 +49,7 @@ def _own_values(plan: Plan) -> dict[str, object]:
         "services": services,
         "sds": sds and _envoy_address(sds),
         "carriers": CARRIERS,
+        "request_fields": _request_fields(plan.settings),
         "reply_fields": REPLY_FIELDS,
         "signal_fields": _signal_fields(plan.settings),
         "response_timeout": _RESPONSE_TIMEOUT,
@@ -64,6 +67,13 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def _request_fields(settings: ProxySettings) -> tuple[str, ...]:
+    """The fields of a client's request that the service gets, besides Host."""
+    if settings.refusals == "placeholder":
+        return ("user-agent", "accept", "sec-fetch-dest", "origin")
+    return ("user-agent", "accept")
 
 
 def _signal_fields(settings: ProxySettings) -> list[str]:

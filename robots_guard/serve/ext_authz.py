@@ -4,20 +4,20 @@ Before Envoy forwards a request, its filter ext_authz sends the head of the requ
 
     /check/SCHEME + the request's own target
 
-with the client's method, Host, User-Agent and Accept, and two fields that only Envoy sets:
-`robots-guard-client`, the address of the client, and `robots-guard-scheme`, the scheme that the
-client has named. SCHEME is the scheme of the listener that has received the request. A 200 permits
-the request. Its fields, which neither the client nor the site sees, name the decision, the address
-to connect to, and whether the response must be reported. Anything else is the response to the
-client.
+with the client's method, Host, User-Agent and Accept (for placeholders, also Sec-Fetch-Dest and
+Origin), and two fields that only Envoy sets: `robots-guard-client`, the address of the client, and
+`robots-guard-scheme`, the scheme that the client has named. SCHEME is the scheme of the listener
+that has received the request. A 200 permits the request. Its fields, which neither the client nor
+the site sees, name the decision, the address to connect to, and whether the response must be
+reported. Anything else is the response to the client.
 
 When a response begins, Envoy's Lua filter sends `POST /respond` if the decision requires it, if the
 site asks to wait, or if the response has fields in which sites state signals. A 204 lets the
 response pass, and a 200 replaces it.
 
-ext_authz takes every status from 500 for a failure of this service and drops its fields, and it
-takes 200 for permission. So such statuses are sent as others (`CARRIERS`), which the configuration of
-Envoy translates back (`templates/envoy.yaml.j2`).
+ext_authz takes every status from 500 for a failure of this service and drops its fields. It takes 200
+for permission, which a placeholder is not. So such statuses are sent as others (`CARRIERS`), which
+the configuration of Envoy translates back (`templates/envoy.yaml.j2`).
 
 Invariant: deny first. A 200 to a check is sent for an `Admitted` only.
 """
@@ -184,6 +184,8 @@ def wire_of(request: DataPlaneRequest, target: bytes, scheme: str) -> Wire:
         coding="",
         clean=True,
         client=_text(fields.get(_CLIENT, b"")),
+        fetch_destination=_text(fields.get(b"sec-fetch-dest", b"")),
+        fetch_origin=_text(fields.get(b"origin", b"")),
     )
 
 

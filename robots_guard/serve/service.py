@@ -109,8 +109,9 @@ class DecisionService:
         self._calls = 0  # of `admit` and `respond`
         self._expected: dict[str, None] = {}  # permitted requests whose response must be reported
         self._guard = self._open_guard(authorities)
-        # Without placeholders: to Envoy a reply with status 200 is a permission.
-        self._admission = Admission(self._guard, CLOCKS)
+        self._admission = Admission(
+            self._guard, CLOCKS, uses_placeholders=settings.refusals == "placeholder"
+        )
         self._is_closed = False
 
     def _open_guard(self, authorities: str | None) -> Guard:

@@ -47,8 +47,8 @@ def decision(subresource=None, action=Action.DROP):
 @pytest.mark.parametrize(
     ("destination", "status", "content_type", "body"),
     [
-        ("script", 200, "text/javascript; charset=utf-8", b""),
-        ("style", 200, "text/css; charset=utf-8", b""),
+        ("script", 200, "text/javascript; charset=utf-8", b"\n"),
+        ("style", 200, "text/css; charset=utf-8", b"\n"),
         ("image", 200, "image/gif", PLACEHOLDERS["image"].body),
         ("track", 200, "text/vtt; charset=utf-8", b"WEBVTT\n"),
         ("manifest", 200, "application/manifest+json", b"{}"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 # One test empties the private cache of judged names, instead of waiting for half a minute.
 import asyncio
 
-from robots_guard.serve.ext_authz import ExtAuthz
+import pytest
+
+from robots_guard.gateway.placeholders import PLACEHOLDERS
+from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.serve.ext_authz import CARRIERS, ExtAuthz, carried
 from robots_guard.serve.http_listener import DataPlaneRequest, HttpReply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -108,3 +112,31 @@ async def test_a_host_that_cannot_be_looked_up_is_no_failure_of_the_guard(serve,
 
     assert isinstance(reply, HttpReply)
     assert "robots_guard failed" not in caplog.text
+
+
+@pytest.mark.parametrize("status", range(100, 600))
+def test_no_reply_is_taken_for_a_permission_or_a_fault(status):
+    """ext_authz takes a 200 for a permission, and every status from 500 for a fault of the service."""
+    assert 400 <= carried(ProxyReply(status, (), b"")).status < 500
+
+
+def test_the_statuses_of_placeholders_are_translated_back():
+    assert {each.status for each in PLACEHOLDERS.values()} <= set(CARRIERS)
+
+
+async def test_a_part_of_a_page_is_refused_with_a_placeholder(serve, net):
+    site = net.origin(RULES)
+    envoy = ExtAuthz(serve(refusals="placeholder"))
+    fields = (
+        (b"host", f"{site.address}:{site.port}".encode()),
+        (b"sec-fetch-dest", b"image"),
+        (b"origin", b"https://shop.test"),
+    )
+
+    request = DataPlaneRequest(b"GET", b"/check/http/private/x.png", fields)
+    reply = envoy.answer(request)
+    if not isinstance(reply, HttpReply):
+        reply = await reply()
+
+    assert (reply.status, reply.body) == (CARRIERS[200], PLACEHOLDERS["image"].body)
+    assert ("Access-Control-Allow-Origin", "https://shop.test") in reply.headers

@@ -17,6 +17,7 @@ from support.wires import wire
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Question
 from robots_guard.errors import AuditLogError
+from robots_guard.gateway.placeholders import PLACEHOLDERS
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.origin import split_url
 from robots_guard.serve.service import Admitted
@@ -131,13 +132,18 @@ def _shown(answer: Admitted | ProxyReply) -> object:
 
 
 @pytest.mark.parametrize("destination", ["image", "script", "empty", "iframe"])
-async def test_a_refusal_is_never_a_success(serve, net, destination):
-    """Envoy takes a 200 of its authorization service for a permission, so a placeholder would let
-    the request pass."""
-    site, service = net.origin(RULES), serve(refusals="placeholder")
-    reply = await service.admit(to(f"{site.url}/private/x", fetch_destination=destination))
+async def test_a_part_of_a_page_is_refused_with_a_placeholder(serve, net, destination):
+    site = net.origin(RULES)
+    wire = to(f"{site.url}/private/x", fetch_destination=destination)
+
+    reply = await serve(refusals="placeholder").admit(wire)
     assert isinstance(reply, ProxyReply)
-    assert reply.status == 403
+    placeholder = PLACEHOLDERS[destination]
+    assert (reply.status, reply.body) == (placeholder.status, placeholder.body)
+    assert field(reply, "Robots-Guard").startswith("drop; reason=disallowed")
+
+    refusal = await serve().admit(wire)
+    assert refusal.status == 403
 
 
 @pytest.mark.parametrize(
