@@ -245,6 +245,8 @@ async def test_wait_for_an_endless_lease_is_bounded(build, monkeypatch):
     """The store contains a lease that does not expire."""
 
     class Stuck(LeaseThenPolicy, MemoryStore):
+        is_local = True
+
         def take(self, *_):
             return False
 

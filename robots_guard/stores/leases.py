@@ -20,8 +20,6 @@ class LeaseThenPolicy:
     """Takes a lease and then reads the policy: for a store on this machine, where a call costs
     little."""
 
-    is_local = True
-
     def take_and_get(
         self: _Separate, origin: Origin, token: str, now: float, seconds: float
     ) -> Taken:

@@ -97,6 +97,8 @@ class SqliteStore(LeaseThenPolicy):
     ReadOnlyDatabase, no file is created and every write raises StoreError.
     """
 
+    is_local = True
+
     def __init__(self, path: Path, database: Database | ReadOnlyDatabase | None = None) -> None:
         self.path = path
         self._database = database or Database(path)

@@ -27,6 +27,8 @@ Clock = Callable[[], float]
 class ModelStore(LeaseThenPolicy):
     """A minimal model of a shared store. With `clock`, it has its own clock, like a server."""
 
+    is_local = True
+
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
         self.forget_all()

@@ -61,6 +61,8 @@ def put(store, stored: Policy, now: float | None = None) -> None:
 class LeasingStore(LeaseThenPolicy, MemoryStore):
     """A memory store that also grants leases, as every store that processes share does."""
 
+    is_local = True
+
     def __init__(self) -> None:
         super().__init__()
         self.leases: dict[Origin, str] = {}
