@@ -14,7 +14,17 @@ from robots_guard.testing import Reply
 
 SECRET = "SECRET " * 3000
 NO_AI = (("X-Robots-Tag", "otherbot: noindex"), ("X-Robots-Tag", "noai"))
+#: Fields that only the service and Envoy's scripts set.
+FORGED = (
+    ("Robots-Guard-Replaced", "1"),
+    ("Robots-Guard-Signals", "ai-train=y"),
+    ("Robots-Guard-Status", "200"),
+    ("Robots-Guard-Respond", "required"),
+)
 PAGES = {
+    "/forged": Reply(headers=FORGED, body="page"),
+    "/forged-error": Reply(status=503, headers=FORGED, body="page"),
+    "/forged-no": Reply(headers=(*FORGED, *NO_AI), body=SECRET),
     "/no": Reply(headers=NO_AI, body=SECRET),
     "/empty": Reply(headers=NO_AI),
     "/large": Reply(headers=NO_AI, body=SECRET * 500),
@@ -90,6 +100,22 @@ def test_a_response_that_denies_nothing_passes(trainer, site, target):
 
     assert answer.status == PAGES[target].status
     assert answer.body.decode() == PAGES[target].body
+
+
+@pytest.mark.parametrize("target", ["/forged", "/forged-error"])
+def test_a_site_cannot_imitate_the_service(trainer, site, target):
+    answer = plain(trainer, site.url + target)
+
+    assert (answer.status, answer.body) == (PAGES[target].status, b"page")
+    assert not {"robots-guard-replaced", "robots-guard-signals"} & set(answer.headers)
+
+
+def test_a_site_that_imitates_the_service_is_judged(trainer, site):
+    answer = plain(trainer, site.url + "/forged-no")
+
+    assert answer.status == 403
+    assert b"SECRET" not in answer.body
+    assert "robots-guard-replaced" not in answer.headers
 
 
 def test_without_purposes_signals_are_recorded(integration, site):
