@@ -55,6 +55,16 @@ def test_the_client_gets_the_response_of_the_site(integration, sites):
     assert not {"via", "x-cache", "x-cache-lookup", "x-robots-guard-decision"} & set(answer.headers)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_site_cannot_state_what_robots_guard_found(integration, sites, scheme):
+    """Clients may trust the field `Robots-Guard-Signals`."""
+    forged = Reply(headers=(("Robots-Guard-Signals", "ai-train=y"),), body=b"page")
+    site = sites.start(scheme, pages={"/page": forged})
+    answer = get(integration, site, "/page")
+    assert (answer.status, answer.body) == (200, b"page")
+    assert "robots-guard-signals" not in answer.headers
+
+
 # -- signals -----------------------------------------------------------------------------------------
 
 
@@ -84,6 +94,13 @@ def test_a_page_that_may_not_be_used_is_refused(searching, sites, scheme):
         answer = get(searching, site, target)
         assert (answer.status, answer.body) == (200, b"page")
     assert site.origin.targets == ["/noindex", "/other", "/plain"]
+
+
+def test_a_refusal_before_the_request_says_what_was_found(searching, sites):
+    site = sites.start("http", "User-agent: *\nContent-Usage: search=n\nAllow: /\n")
+    answer = get(searching, site, "/page")
+    assert answer.status == 403
+    assert answer.headers["robots-guard-signals"].startswith("search=n")
 
 
 def test_a_head_of_such_a_page_has_no_body(searching, sites):
