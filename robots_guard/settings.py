@@ -318,8 +318,8 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             description="Refuse nothing, but record what would be refused. No request is refused or"
             " deferred because of a robots.txt, and the audit log says what would have been"
-            " (`would`). A request that is malformed, or names more than one site, is refused all"
-            " the same."
+            " (`would`). A request that is malformed, names more than one site, or leads to an"
+            " address or port that a proxy may not reach, is refused all the same."
         ),
     ] = False
     overrides: Annotated[

@@ -131,6 +131,20 @@ def _shown(answer: Admitted | ProxyReply) -> object:
     return answer.status, names, re.sub(rb"[0-9a-f]{10}-\d+|\d\d:\d\d:\d\d|\d+", b"*", answer.body)
 
 
+async def test_report_only_permits_no_address_that_the_operator_has_not_allowed(
+    serve, net, tmp_path
+):
+    site, service = net.origin(RULES), serve(report_only=True, allow_private="192.0.2.0/24")
+
+    reply = await service.admit(to(f"{site.url}/open"), needs_address=True)
+
+    assert reply.status == 403
+    await service.close()
+    (record,) = decisions(tmp_path / "audit_log")
+    assert (record["action"], record["reason"]) == ("drop", "destination-refused")
+    assert site.received == []
+
+
 @pytest.mark.parametrize("destination", ["image", "script", "empty", "iframe"])
 async def test_a_part_of_a_page_is_refused_with_a_placeholder(serve, net, destination):
     site = net.origin(RULES)
