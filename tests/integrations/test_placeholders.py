@@ -22,7 +22,7 @@ RULES = "User-agent: *\nDisallow: /private/\n"
 PAGES = {"/reserved": Reply(headers=(("X-Robots-Tag", "noai"),), body="SECRET " * 3000)}
 DESTINATIONS = sorted(PLACEHOLDERS)
 ORIGIN = "https://shop.test"
-#: A page that asks for three parts, all forbidden, and says in its title what became of them.
+#: A page that asks for four parts, all forbidden, and says in its title what became of them.
 PARTS = """<!doctype html><title>Parts</title><script>
 const part = (name, attributes) => new Promise(done => {
     const element = Object.assign(document.createElement(name), attributes);

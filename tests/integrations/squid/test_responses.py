@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from integrations.squid.conftest import get
 from integrations.squid.process import squid
@@ -89,6 +91,7 @@ def test_a_page_that_may_not_be_used_is_refused(searching, sites, scheme):
     answer = get(searching, site, "/noindex")
     assert answer.status == 403
     assert b"secret" not in answer.body
+    assert "search" in json.loads(answer.body)["denied"]
     assert "usage-reserved" in answer.guard
     for target in ("/other", "/plain"):
         answer = get(searching, site, target)
