@@ -752,6 +752,11 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         return int(found["number"]) * _UNITS[found["unit"].lower()]
 
     @property
+    def uses_placeholders(self) -> bool:
+        """Whether a browser's request for a part of a page is refused with a placeholder."""
+        return self.refusals == "placeholder"
+
+    @property
     def unsafe_allowed(self) -> frozenset[str]:
         """The names in `allow_unsafe`."""
         return frozenset(parts(self.allow_unsafe))

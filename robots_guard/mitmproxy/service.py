@@ -224,7 +224,7 @@ class Service:
             on_decision=self._decision_log.add,
         )
         self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
-        admission = Admission(guard, CLOCKS, uses_placeholders=settings.refusals == "placeholder")
+        admission = Admission(guard, CLOCKS, uses_placeholders=settings.uses_placeholders)
         return OpenGuard(guard, admission, settings)
 
     def _new_fetcher(self, settings: ProxySettings) -> Fetcher:

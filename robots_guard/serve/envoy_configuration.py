@@ -71,7 +71,7 @@ def _environment() -> jinja2.Environment:
 
 def _request_fields(settings: ProxySettings) -> tuple[str, ...]:
     """The fields of a client's request that the service gets, besides Host."""
-    if settings.refusals == "placeholder":
+    if settings.uses_placeholders:
         return ("user-agent", "accept", "sec-fetch-dest", "origin")
     return ("user-agent", "accept")
 

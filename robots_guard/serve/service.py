@@ -109,9 +109,8 @@ class DecisionService:
         self._calls = 0  # of `admit` and `respond`
         self._expected: dict[str, None] = {}  # permitted requests whose response must be reported
         self._guard = self._open_guard(authorities)
-        self._admission = Admission(
-            self._guard, CLOCKS, uses_placeholders=settings.refusals == "placeholder"
-        )
+        uses_placeholders = settings.uses_placeholders
+        self._admission = Admission(self._guard, CLOCKS, uses_placeholders=uses_placeholders)
         self._is_closed = False
 
     def _open_guard(self, authorities: str | None) -> Guard:
