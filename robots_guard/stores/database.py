@@ -540,11 +540,11 @@ def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
     for _ in range(OPENINGS):
         files.require_regular_file()
         files.remove_foreign_journals(lock)
-        before = files.inodes_now().file
+        before = files.inode_now()
         try:
             opened = _connect_both(files, before, is_store=lock.marks_a_store)
         except _FAULTS as error:
-            if before != files.inodes_now().file:
+            if before != files.inode_now() or (before is None and _was_created(error)):
                 continue  # the file was removed or replaced meanwhile
             if not (lock.marks_a_store and _is_damage(error)):
                 raise
@@ -683,6 +683,14 @@ def _is_damage(error: Exception) -> bool:
     """
     is_truncated = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
     return is_truncated or isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
+
+
+def _was_created(error: Exception) -> bool:
+    """Whether a missing file was created before the error.
+
+    SQLite creates it when it connects.
+    """
+    return _code(error) != sqlite3.SQLITE_CANTOPEN
 
 
 def _why(error: Exception) -> str:

@@ -128,6 +128,10 @@ class DatabaseFiles:
             shm_size=shm.st_size if shm else 0,
         )
 
+    def inode_now(self) -> Inode | None:
+        """Return the inode of the database at the path now, even of an empty one."""
+        return _inode(self._stat(str(self.path)))
+
     def require_regular_file(self) -> None:
         """Raise OSError for a directory, a pipe or a device, on which SQLite may wait forever."""
         found = self._stat(self._file)

@@ -28,7 +28,7 @@ from support.waiting import eventually
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
 from robots_guard.stores.database import Database, ReadOnlyDatabase
-from robots_guard.stores.patience import connect
+from robots_guard.stores.patience import Connection, connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
@@ -739,6 +739,39 @@ def test_calls_all_succeed_while_the_process_forks_and_the_file_is_deleted(store
         thread.join(60)
 
     assert not [answer for answer in answers if isinstance(answer, str)]
+
+
+class Deleting(Connection):
+    """A connection that deletes its file before one of the statements of all connections."""
+
+    statements_left, file = 0, Path()
+
+    def execute(self, sql, parameters=(), /):
+        Deleting.statements_left -= 1
+        if Deleting.statements_left == 0:
+            Deleting.file.unlink()
+        return super().execute(sql, parameters)
+
+    @classmethod
+    def connect(cls, path):
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=cls)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_file_that_is_deleted_at_any_step_of_its_opening_is_created_again(path, exists):
+    Deleting.file = path
+    for step in range(1, 100):
+        path.unlink(missing_ok=True)
+        if exists:
+            SqliteStore(path).close()
+        Deleting.statements_left = step
+        opened = SqliteStore(path, Database(path, System(connect=Deleting.connect)))
+        is_deleted, Deleting.statements_left = Deleting.statements_left <= 0, 0
+        assert opened.get(A) is None
+        opened.close()
+        if not is_deleted:
+            return
+    pytest.fail("the last step was not reached")
 
 
 # -- the lock, and ends ----------------------------------------------------------------------------
