@@ -537,6 +537,7 @@ def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
 
     A damaged store is quarantined first, and the reset recorded. Requires the lock.
     """
+    failure: Exception = OSError("it keeps being removed or replaced")
     for _ in range(OPENINGS):
         files.require_regular_file()
         files.remove_foreign_journals(lock)
@@ -545,7 +546,8 @@ def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
             opened = _connect_both(files, before, is_store=lock.marks_a_store)
         except _FAULTS as error:
             if before != files.inode_now() or (before is None and _was_created(error)):
-                continue  # the file was removed or replaced meanwhile
+                failure = error  # perhaps because the file was removed or replaced meanwhile
+                continue
             if not (lock.marks_a_store and _is_damage(error)):
                 raise
             files.quarantine(partial(resets.record, error))
@@ -555,7 +557,7 @@ def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
             files.pin_inode(opened.file)
             return opened
         opened.close()
-    raise OSError("it keeps being removed or replaced")
+    raise failure
 
 
 def _connect_both(files: DatabaseFiles, before: Inode | None, *, is_store: bool) -> _Opened:
