@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 from support.guards import make_guard
 from support.name_server import NameServer
-from support.stores import Cluster, Redis, start_cluster, start_redis
+from support.stores import REDIS, Redis, Running
 
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
@@ -76,27 +76,17 @@ def net() -> Iterator[Loopback]:
 
 
 @pytest.fixture(scope="session")
-def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    server = start_redis(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.terminate()
-    server.process.wait(60)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Servers and clusters of Redis and Valkey."""
+    servers = Running(tmp_path_factory.mktemp("servers"))
+    yield servers
+    servers.stop()
 
 
 @pytest.fixture
-def redis_server(running_redis: Redis) -> Redis:
-    """A real redis-server, empty: a turn that another test has reserved would keep this one waiting."""
-    with running_redis.client() as client:
-        client.flushall()
-    return running_redis
-
-
-@pytest.fixture(scope="session")
-def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real Redis Cluster of three nodes."""
-    cluster = start_cluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.stop()
+def redis_server(running: Running) -> Redis:
+    """A real redis-server, empty."""
+    return running.server(REDIS)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.stores import SHARED, make
+from support.stores import SERVERS, SHARED, make
 
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.counters import Counters
@@ -22,11 +22,16 @@ from robots_guard.stores.sqlite import SqliteStore
 # The private `_client` and `_policy_key` write what no store writes, and read its bytes.
 
 
-@pytest.fixture
-def empty_cluster(redis_cluster):
-    with redis_cluster.client() as client:
-        client.flushall(target_nodes=client.PRIMARIES)
-    return redis_cluster
+@pytest.fixture(params=SERVERS)
+def redis_server(running, request):
+    """A real redis-server or valkey-server, empty."""
+    return running.server(request.param)
+
+
+@pytest.fixture(params=SERVERS)
+def empty_cluster(running, request):
+    """A real cluster of three nodes, empty."""
+    return running.cluster(request.param)
 
 
 class Tiered:

@@ -1,4 +1,4 @@
-"""A real Redis Cluster, and a real primary with Sentinels, which lose servers."""
+"""Real clusters, and real primaries with Sentinels, of Redis and Valkey, which lose servers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.programs import program
-from support.stores import A, B, Cluster, Watched, policy, put, start_cluster, start_redis
+from support.stores import (
+    SERVERS,
+    A,
+    B,
+    Cluster,
+    Watched,
+    policy,
+    put,
+    start_cluster,
+    start_redis,
+)
 from support.turns import wait_of
 from support.waiting import eventually
 
@@ -230,8 +239,11 @@ def on_their_way(cluster: Cluster, slot: int):
     return source, next(node for node in cluster.nodes if node.port != holder)
 
 
-def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_over(tmp_path, clock):
-    cluster = start_cluster(tmp_path, replicas=1)
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_over(
+    server, tmp_path, clock
+):
+    cluster = start_cluster(tmp_path, replicas=1, server=server)
     store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
     try:
         put(store, policy())
@@ -291,10 +303,9 @@ def test_a_cluster_that_is_down_at_startup_may_come_up_later(tmp_path, clock):
 # -- Sentinels -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def watched(tmp_path):
-    program("redis-sentinel")
-    made = Watched(tmp_path)
+@pytest.fixture(params=SERVERS)
+def watched(tmp_path, request):
+    made = Watched(tmp_path, server=request.param)
     yield made
     made.stop()
 
@@ -350,7 +361,6 @@ def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
 
 
 def test_sentinels_get_their_password(tmp_path, monkeypatch):
-    program("redis-sentinel")
     watched = Watched(tmp_path, "requirepass sentinels")
     try:
         monkeypatch.setenv("SENTINELS", "wrong password")

@@ -243,7 +243,6 @@ async def test_slots_that_move_cost_nothing(tmp_path):
 
 
 async def test_sentinels_replace_a_killed_primary(tmp_path):
-    program("redis-sentinel")
     watched = Watched(tmp_path)
     crawl, away = Crawl(watched.url), 0.0
 

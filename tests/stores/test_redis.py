@@ -92,7 +92,7 @@ def test_an_acl_for_the_prefix_is_enough(redis_server, client):
     store.close()
     with pytest.raises(
         SettingsError,
-        match=r"no permissions.*grant it .*that https://.*/stores.html#redis-and-valkey lists",
+        match=r"(?i)no permissions.*grant it .*that https://.*/stores.html#redis-and-valkey lists",
     ):
         open_store(f"redis://crawler:secret@127.0.0.1:{redis_server.port}/0?prefix=other:")
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from support.stores import SHARED, A, make
+from support.stores import SERVERS, SHARED, A, make
 from support.turns import wait_of
 
 from robots_guard.core.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
@@ -334,12 +334,12 @@ while time.time() < end:
 """
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
-def test_eight_processes_share_one_delay(kind, tmp_path, request):
+@pytest.mark.parametrize("kind", ["sqlite", *SERVERS])
+def test_eight_processes_share_one_delay(kind, tmp_path, running):
     url = f"sqlite:///{tmp_path / 'p.sqlite'}"
-    if kind == "redis":
+    if kind in SERVERS:
         # a busy machine is not a slow server
-        url = request.getfixturevalue("redis_server").url + "?timeout=20"
+        url = running.server(kind).url + "?timeout=20"
     workers = [
         subprocess.Popen([sys.executable, "-c", RESERVE, url], stdout=subprocess.PIPE, text=True)
         for _ in range(8)

