@@ -126,6 +126,7 @@ def crawl(
         remembered      the maximum of origins that the gate remembers
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
+        stop_after_last the same, but counted from when the last of the requests has been scheduled
         stop_when       URLs; when all of them have been decided, the crawl is stopped likewise
         no_dns          no name resolves
         public          a network that counts as public
@@ -300,6 +301,8 @@ def _spider_class(plan: dict[str, Any]) -> Any:
                     await self.download_inline(key, options)
                 else:
                     yield self.make_request(key, options)
+            if "stop_after_last" in plan:
+                call_later(plan["stop_after_last"], self.close_early, "stopped")
 
         def make_request(self, key: str, options: dict[str, Any]) -> Any:
             results[key] = {"action": "waiting"}

@@ -57,7 +57,7 @@ def test_deferrals_survive_a_stop_and_pass_after_the_file_has_changed(net, tmp_p
     pages = [f"{site.url}/private/{n}" for n in range(5)]
     job = {**DEFER, "JOBDIR": str(tmp_path / "job")}
 
-    crawl([*pages, f"{site.url}/open"], job, folder=tmp_path, stop_after=0.8)
+    crawl([*pages, f"{site.url}/open"], job, folder=tmp_path, stop_after_last=2)
     assert site.targets == ["/open"]
     rules[0] = ""
     done = crawl([], job, folder=tmp_path, see_through=True)
@@ -83,7 +83,7 @@ def test_outside_visit_time_no_request_is_sent_or_lost(net, tmp_path):
     site = net.origin(f"User-agent: *\nVisit-time: {other_hours}\n")
     job = {"JOBDIR": str(tmp_path / "job")}
 
-    first = crawl([f"{site.url}/{n}" for n in range(5)], job, folder=tmp_path, stop_after=0.8)
+    first = crawl([f"{site.url}/{n}" for n in range(5)], job, folder=tmp_path, stop_after_last=2)
     assert site.targets == []
     assert [record["reason"] for record in first.records] == ["visit-time"]
     done = crawl(

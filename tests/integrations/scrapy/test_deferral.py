@@ -199,7 +199,7 @@ def test_a_stopped_job_resumes_with_every_deferred_request(net, tmp_path):
         "ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}",
     }
 
-    first = crawl(pages, job, retry_min=1.5, stop_after=1)
+    first = crawl(pages, job, retry_min=1.5, stop_after_last=1)
     assert down.targets == []
     # One of each host went back while its policy was fetched, and one of the host that is down was
     # deferred.
@@ -237,7 +237,7 @@ def test_a_job_can_be_resumed_without_the_guard(net, tmp_path):
     job = {"JOBDIR": str(tmp_path / "job")}
     pages = [f"{down.url}/{number}" for number in range(5)]
 
-    crawl(pages, job, stop_after=0.4)
+    crawl(pages, job, stop_after_last=0.4)
     crawl([], {**job, "ADDONS": {}, "ROBOTSTXT_OBEY": False}, see_through=True)
 
     assert sorted(down.targets) == [f"/{number}" for number in range(5)]
