@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import ssl
 import subprocess
@@ -27,6 +28,7 @@ from support.programs import program
 from support.waiting import eventually
 
 FORBIDDEN = "/private/x"
+NUMBERS = itertools.count(10)  # of HTTP/2 sites
 NO_HANDSHAKE = r"(?i)eof|reset|timed out"
 
 
@@ -120,6 +122,51 @@ def test_a_site_that_speaks_http2(integration, authority, tmp_path):
             assert curl(integration, url, version)[0] == 200
             assert site.next()["path"] == "/open"
         assert curl(integration, f"https://{authority_of_site}{FORBIDDEN}")[0] == 403
+
+
+@pytest.fixture
+def http2_site(authority, tmp_path):
+    """The authority of a site that speaks HTTP/2. Its name is a new one, because addresses are cached."""
+    number = next(NUMBERS)
+    name, address = f"h2-{number}.test", f"127.3.251.{number}"
+    with h2_site(tmp_path, authority, address, names=(name,), also_http1=True) as site:
+        NAMES[name] = address
+        yield f"{name}:{site.authority.rpartition(':')[2]}"
+
+
+@pytest.mark.parametrize("target", ["/trailers", "/early"])
+def test_an_http2_site_cannot_state_what_robots_guard_found(integration, http2_site, target):
+    with tunnel(integration, http2_site, alpn=["h2"]) as connection:
+        answer = http2(connection, request_fields(http2_site, target))
+
+    assert (answer.status, answer.body, answer.is_whole) == (200, b"whole", True)
+    assert "robots-guard-signals" not in answer.headers
+
+
+@pytest.fixture(scope="module")
+def trainer(ca_file, tmp_path_factory):
+    """An Envoy whose operator trains models."""
+    with inspecting(tmp_path_factory.mktemp("envoy"), ca_file, purposes="ai-train") as running:
+        yield running
+
+
+def test_the_trailers_of_a_refused_response_are_dropped(trainer, http2_site):
+    with tunnel(trainer, http2_site, alpn=["h2"]) as connection:
+        answer = http2(connection, request_fields(http2_site, "/denying"))
+
+    assert (answer.status, answer.is_whole) == (403, True)
+    assert b"usage-reserved" in answer.body
+    assert "x-sum" not in answer.headers
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+def test_a_refused_response_with_trailers_and_no_body(trainer, http2_site, version):
+    """Envoy 1.40 crashes if a script gives such a response a body. So the refusal is cut off."""
+    status, _, body, _ = curl(trainer, f"https://{http2_site}/denying-empty", version)
+    assert (status in {0, 403}, body) == (True, "")
+    status, _, body, _ = curl(trainer, f"https://{http2_site}/denying", version)
+    assert status == 403
+    assert "usage-reserved" in body
 
 
 # -- the site's certificate --------------------------------------------------------------------------

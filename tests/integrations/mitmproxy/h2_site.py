@@ -15,6 +15,7 @@ SCRIPT = r"""
 const fs = require('fs'), http2 = require('http2');
 const [key, cert, address, streams, speaks] = process.argv.slice(2);
 const allowHTTP1 = speaks == 'both';
+const forged = { 'robots-guard-signals': 'ai-train=y' }; // only the guard may send this
 const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
 const tls = { key: fs.readFileSync(key), cert: fs.readFileSync(cert) };
 const server = http2.createSecureServer({ ...tls, settings, allowHTTP1 });
@@ -33,13 +34,15 @@ server.on('stream', (stream, fields) => {
   } else if (path == '/early') {
     stream.additionalHeaders({ ':status': 102 });
     stream.additionalHeaders({ ':status': 103, link: '</a.css>; rel=preload' });
-    stream.additionalHeaders({ ':status': 103, link: '</b.css>; rel=preload' });
+    stream.additionalHeaders({ ':status': 103, link: '</b.css>; rel=preload', ...forged });
     stream.respond({ ':status': 200 });
     stream.end('whole');
-  } else if (path == '/trailers') {
-    stream.respond({ ':status': 200 }, { waitForTrailers: true });
-    stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '1' }));
-    stream.end('whole');
+  } else if (path == '/trailers' || path.startsWith('/denying')) {
+    const denying = path != '/trailers' ? { 'x-robots-tag': 'noai' } : {};
+    stream.respond({ ':status': 200, ...denying }, { waitForTrailers: true });
+    stream.removeAllListeners('wantTrailers'); // with allowHTTP1, Node sends trailers of its own
+    stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '1', ...forged }));
+    stream.end(path == '/denying-empty' ? '' : 'whole');
   } else {
     stream.respond({ ':status': 200 });
     stream.end('whole');
