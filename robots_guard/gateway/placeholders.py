@@ -33,8 +33,8 @@ class Placeholder(NamedTuple):
 
 
 _NOTHING = Placeholder(204)
-#: A blank line, because Envoy drops the type of a local reply without content, and a browser takes
-#: no script or style sheet without its type.
+#: A blank line, because Envoy drops the type of a local reply without content, and a browser
+#: accepts no script or style sheet without its type.
 _BLANK = b"\n"
 _SCRIPT = Placeholder(200, "text/javascript; charset=utf-8", _BLANK)
 _JSON = Placeholder(200, "application/json; charset=utf-8", b"{}")

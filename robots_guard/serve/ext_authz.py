@@ -16,8 +16,8 @@ site asks to wait, or if the response has fields in which sites state signals. A
 response pass, and a 200 replaces it.
 
 ext_authz takes every status from 500 for a failure of this service and drops its fields. It takes 200
-for permission, which a placeholder is not. So such statuses are sent as others (`CARRIERS`), which
-the configuration of Envoy translates back (`templates/envoy.yaml.j2`).
+for permission, and a placeholder may be a 200. So such statuses are sent as others (`CARRIERS`),
+which the configuration of Envoy translates back (`templates/envoy_http.yaml.j2`).
 
 Invariant: deny first. A 200 to a check is sent for an `Admitted` only.
 """

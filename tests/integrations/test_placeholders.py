@@ -31,13 +31,13 @@ const part = (name, attributes) => new Promise(done => {
     document.body.append(element);
 });
 onload = async () => {
-    const took = await Promise.all([
+    const results = await Promise.all([
         part("script", {src: "/private/a.js"}),
         part("link", {rel: "stylesheet", href: "/private/a.css"}),
         part("img", {crossOrigin: "use-credentials", src: "/private/a.png"}),
         fetch("/private/data").then(answer => answer.status),
     ]);
-    document.title = took.join(" ");
+    document.title = results.join(" ");
 };
 </script><p>Text</p>"""
 
@@ -135,7 +135,7 @@ def test_a_204_has_no_length(integration, site):
         assert "transfer-encoding" not in answer.headers
 
 
-def test_a_page_takes_its_forbidden_parts(integration, site):
+def test_a_page_accepts_the_placeholders_of_its_parts(integration, site):
     from playwright.sync_api import sync_playwright
     from support.programs import program
 

@@ -2,6 +2,11 @@
 -- arrives, and so are its trailers. This is a filter of its own, because a filter that has held a
 -- response for a call can no longer read its body piece by piece.
 
+-- What `escaped` of the filter `review` has escaped.
+local function unescaped(text)
+  return (text:gsub("%%(%x%x)", function(code) return string.char(tonumber(code, 16)) end))
+end
+
 -- Removes all fields.
 local function clear(fields)
   local names = {}
@@ -15,7 +20,7 @@ function envoy_on_response(handle)
   headers:remove("robots-guard-replaced")
   local own = handle:streamInfo():dynamicMetadata():get("robots_guard")
   if own == nil then return end
-  local body = own["body"]:gsub("%%(%x%x)", function(code) return string.char(tonumber(code, 16)) end)
+  local body = unescaped(own["body"])
   if headers:get(":status") ~= "204" then -- RFC 9110 section 8.6
     headers:replace("content-length", tostring(#body))
   end
