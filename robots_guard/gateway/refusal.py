@@ -1,11 +1,11 @@
 """Replies: the HTTP responses to requests that are refused or deferred.
 
-These are pure functions, and they make no decisions. A refusal cannot be confused with an
-origin's: 403 (400 if malformed, 503 if it must wait, 429 if
-the site wants fewer requests) with `Robots-Guard` and `Proxy-Status` (RFC 9209). Its body names the
-URL, the reason, the rule and the contact: problem+json (RFC 9457), or a page if the client prefers
-HTML. Rule text is untrusted and always escaped. For a part of a page, it can be a placeholder
-instead (`gateway.placeholders`), with the same fields.
+These are pure functions, and they make no decisions. A refusal is a 403 (400 if malformed, 503 if
+it must wait, 429 if the site wants fewer requests) with `Robots-Guard`, which is removed from what
+sites send, and `Proxy-Status` (RFC 9209). Its body names the URL, the reason, the rule and the
+contact: problem+json (RFC 9457), or a page if the client prefers HTML. Rule text is untrusted and
+always escaped. For a part of a page, it can be a placeholder instead (`gateway.placeholders`), with
+the same fields.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision, Subresource
+from robots_guard.gateway.own_fields import SIGNALS, VERDICT
 from robots_guard.gateway.page import render
 from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
-from robots_guard.gateway.signals_field import NAME as SIGNALS
 from robots_guard.gateway.signals_field import signals_field
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
 from robots_guard.rep.dialect import Dialect
@@ -62,7 +62,7 @@ def reply_to(
     verdict = decision.verdict
     status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
-        ("Robots-Guard", _robots_guard(decision)),
+        (VERDICT, _robots_guard(decision)),
         ("Proxy-Status", f"robots-guard; error={error}; details={quoted(verdict.reason)}"),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
@@ -97,7 +97,7 @@ def _placeholder(
 def not_ready(reason: str, *, method: str = "GET") -> ProxyReply:
     """The response if there is no decision: the guard is not configured, or has failed."""
     fields = (
-        ("Robots-Guard", f"drop; reason={Reason.INTERNAL_ERROR}"),
+        (VERDICT, f"drop; reason={Reason.INTERNAL_ERROR}"),
         ("Proxy-Status", "robots-guard; error=proxy_internal_error"),
     )
     problem: dict[str, object] = {"detail": reason, "reason": Reason.INTERNAL_ERROR}
@@ -167,7 +167,7 @@ def cached_copy(
     if document.redirects or document.url != policy.origin.robots_url:
         return None
     fields = (
-        ("Robots-Guard", f"pass; reason={Reason.ROBOTS_TXT}; copy"),
+        (VERDICT, f"pass; reason={Reason.ROBOTS_TXT}; copy"),
         ("Age", str(max(0, int(now - document.fetched_at)))),
         ("Content-Type", "text/plain; charset=utf-8"),
         ("X-Content-Type-Options", "nosniff"),

@@ -19,8 +19,6 @@ from robots_guard.core.page_dialects import UNION
 from robots_guard.core.uses import Uses, UseState
 from robots_guard.rep.signals.statement import Place, Statement
 
-NAME = "Robots-Guard-Signals"
-
 _TOKENS = {UseState.DENY: Token("n"), UseState.ALLOW: Token("y")}
 #: The uses that end with `unavailable_after`.
 _ENDING = UNION.denies["unavailable_after"]

@@ -18,9 +18,10 @@ from mitmproxy import http
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS
 from robots_guard.gateway.page_window import PageWindow
 from robots_guard.gateway.refusal import ProxyReply, not_ready
-from robots_guard.gateway.signals_field import NAME, signals_field
+from robots_guard.gateway.signals_field import signals_field
 from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage
 from robots_guard.mitmproxy.replies.response import Refusal
 from robots_guard.mitmproxy.service import OpenGuard
@@ -29,10 +30,10 @@ from robots_guard.rep.signals.headers import FIELDS
 
 log = logging.getLogger("robots_guard")
 
-_OWN = NAME.lower().encode()
+_OWN = frozenset(name.lower().encode() for name in OWN_FIELDS)
 _CONTENT = ("content-type", "content-encoding")
 _SIGNALS = frozenset(name.encode() for name in FIELDS)
-_SOUGHT = _SIGNALS | {_OWN, *(name.encode() for name in _CONTENT)}
+_SOUGHT = _SIGNALS | _OWN | {name.encode() for name in _CONTENT}
 _PARTIAL = 206
 Fields = list[tuple[bytes, bytes]]
 _NO_VERDICT = "The guard could not reach a verdict on the response."
@@ -66,10 +67,10 @@ class ResponseReview:
             flow.response = refusal
 
     def end(self, flow: http.HTTPFlow) -> None:
-        """Remove the guard's field from the trailers of a response, in the hook `response`."""
+        """Remove the guard's fields from the trailers of a response, in the hook `response`."""
         trailers = flow.response.trailers if flow.response is not None else None
         if trailers is not None:
-            trailers.pop(NAME, None)
+            remove_own_fields(trailers)
 
     def _begin(
         self, flow: http.HTTPFlow, opened: OpenGuard, decision_id: str, found: Fields
@@ -122,7 +123,7 @@ class ResponseReview:
             return Refusal.of(reply, request.method)
         uses = decision.verdict.uses
         if uses is not None and (value := signals_field(uses)):
-            response.headers[NAME] = value
+            response.headers[SIGNALS] = value
         return None
 
     def _safely(self, flow: http.HTTPFlow, judge: Callable[[], Refusal | None]) -> Refusal | None:
@@ -136,12 +137,17 @@ class ResponseReview:
 
 
 def _sought_fields(response: http.Response) -> Fields:
-    """The fields of a response that are read here. A field of the guard's name from outside is
-    removed."""
+    """The fields of a response that are read here. Those that only the guard sets are removed."""
     found = [each for each in response.data.headers.fields if each[0].lower() in _SOUGHT]
-    if any(each[0].lower() == _OWN for each in found):
-        del response.headers[NAME]
+    if any(each[0].lower() in _OWN for each in found):
+        remove_own_fields(response.headers)
     return found
+
+
+def remove_own_fields(fields: http.Headers) -> None:
+    """Remove the fields that only the guard sets."""
+    for name in OWN_FIELDS:
+        fields.pop(name, None)
 
 
 def _head(flow: http.HTTPFlow, found: Fields) -> ResponseHead:

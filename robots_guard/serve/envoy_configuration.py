@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robots_guard.gateway.own_fields import OWN_FIELDS
 from robots_guard.operation.listeners import Address
 from robots_guard.rep.signals.headers import FIELDS
 from robots_guard.serve.ext_authz import CARRIERS
@@ -46,6 +47,7 @@ def _own_values(plan: Plan) -> dict[str, object]:
     sds = plan.listen.get("sds")
     return {
         "listen": plan.data_plane,
+        "own_fields": OWN_FIELDS,
         "services": services,
         "sds": sds and _envoy_address(sds),
         "carriers": CARRIERS,

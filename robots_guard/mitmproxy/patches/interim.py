@@ -9,7 +9,7 @@ the stream, which forwards it to the client at once (RFC 9110 section 15.2), wit
     100         is dropped: mitmproxy has answered the client's Expect, and sends none to the site
     HTTP/1.0    clients get none, because they do not know interim responses
     fields      of one connection, of framing (RFC 9110 section 8.6), Alt-Svc, which leads past the
-                proxy, and Robots-Guard-Signals, which only the guard may set, are dropped
+                proxy, and those that only the guard sets, are dropped
     101         is left to mitmproxy if the request asked for it; else it is an error of the site,
                 and the client gets 502: mitmproxy would forward data that is not HTTP, and raise if
                 the client speaks HTTP/2
@@ -26,6 +26,8 @@ from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import ResponseHeaders
 
+from robots_guard.gateway.own_fields import OWN_FIELDS
+
 _REMOVED = (
     "connection",
     "keep-alive",
@@ -35,7 +37,7 @@ _REMOVED = (
     "upgrade",
     "content-length",
     "alt-svc",
-    "robots-guard-signals",
+    *OWN_FIELDS,
 )
 
 

@@ -16,6 +16,7 @@ SECRET = "SECRET " * 3000
 NO_AI = (("X-Robots-Tag", "otherbot: noindex"), ("X-Robots-Tag", "noai"))
 #: Fields that only the service and Envoy's scripts set.
 FORGED = (
+    ("Robots-Guard", "drop; reason=disallowed"),
     ("Robots-Guard-Replaced", "1"),
     ("Robots-Guard-Signals", "ai-train=y"),
     ("Robots-Guard-Status", "200"),
@@ -107,7 +108,9 @@ def test_a_site_cannot_imitate_the_service(trainer, site, target):
     answer = plain(trainer, site.url + target)
 
     assert (answer.status, answer.body) == (PAGES[target].status, b"page")
-    assert not {"robots-guard-replaced", "robots-guard-signals"} & set(answer.headers)
+    assert not {"robots-guard", "robots-guard-replaced", "robots-guard-signals"} & set(
+        answer.headers
+    )
 
 
 def test_a_site_that_imitates_the_service_is_judged(trainer, site):

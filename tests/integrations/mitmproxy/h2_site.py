@@ -15,7 +15,8 @@ SCRIPT = r"""
 const fs = require('fs'), http2 = require('http2');
 const [key, cert, address, streams, speaks] = process.argv.slice(2);
 const allowHTTP1 = speaks == 'both';
-const forged = { 'robots-guard-signals': 'ai-train=y' }; // only the guard may send this
+// Only the guard may send these.
+const forged = { 'robots-guard': 'drop; reason=disallowed', 'robots-guard-signals': 'ai-train=y' };
 const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
 const tls = { key: fs.readFileSync(key), cert: fs.readFileSync(cert) };
 const server = http2.createSecureServer({ ...tls, settings, allowHTTP1 });

@@ -62,7 +62,9 @@ async function answer(request, response) {
   };
   for (const [name, value] of page.headers || []) response.setHeader(name, value);
   for (const status of page.interim || [])
-    if (is2) response.stream.additionalHeaders({ ':status': status, 'robots-guard-signals': 'search=y' });
+    if (is2) response.stream.additionalHeaders({
+      ':status': status, 'robots-guard': 'drop', 'robots-guard-signals': 'search=y',
+    });
   response.writeHead(page.status || 200);
   response.flushHeaders();
   for (const [wait, data] of page.pieces || []) {

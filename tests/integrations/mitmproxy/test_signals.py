@@ -373,12 +373,17 @@ def test_pages_beyond_the_memory_are_not_read(start, stating):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_field_of_a_site_is_removed(trainer, recorder, stating, version):
-    fields = [("Robots-Guard-Signals", "search=y"), ("robots-guard-signals", "ai-train=y")]
+def test_the_fields_of_a_site_are_removed(trainer, recorder, stating, version):
+    fields = [
+        ("Robots-Guard", "drop; reason=disallowed"),
+        ("Robots-Guard-Signals", "search=y"),
+        ("robots-guard-signals", "ai-train=y"),
+    ]
     for proxy in (trainer, recorder):
         for page in ({}, {"status": 404}):
             target = stating.target(PAGE, headers=[HTML, *fields], **page)
-            assert fetch(proxy, stating, target, version).signals == ""
+            got = fetch(proxy, stating, target, version)
+            assert (got.signals, got.all("robots-guard")) == ("", [])
     target = stating.target(PAGE, headers=[("X-Robots-Tag", "noindex"), *fields])
     assert fetch(recorder, stating, target, version).all("robots-guard-signals") == [
         'search=n;s="x-robots-tag", snippet=n;s="x-robots-tag", ai-index=n;s="x-robots-tag"'
@@ -386,10 +391,10 @@ def test_the_field_of_a_site_is_removed(trainer, recorder, stating, version):
 
 
 def test_the_field_of_a_site_is_removed_if_signals_are_off(start, stating):
-    fields = [("Robots-Guard-Signals", "search=y"), NOAI]
+    fields = [("Robots-Guard", "defer"), ("Robots-Guard-Signals", "search=y"), NOAI]
     with start("proxy", signals="off") as proxy:
         got = fetch(proxy, stating, stating.target(PAGE, headers=[HTML, *fields]))
-        assert (got.status, got.signals) == (200, "")
+        assert (got.status, got.signals, got.all("robots-guard")) == (200, "", [])
 
 
 def test_the_field_is_removed_from_interim_responses(recorder, stating):
@@ -398,17 +403,17 @@ def test_the_field_is_removed_from_interim_responses(recorder, stating):
     command += ["--cacert", str(recorder.ca), f"https://{stating.authority}{target}"]
     done = subprocess.run(command, capture_output=True, check=True).stdout.lower()
     assert b" 103 " in done
-    assert b"robots-guard-signals" not in done
+    assert b"robots-guard" not in done
 
 
 def test_the_field_is_removed_from_trailers(recorder, stating):
-    sent = {"robots-guard-signals": "search=y", "x-sum": "1"}
+    sent = {"robots-guard": "drop", "robots-guard-signals": "search=y", "x-sum": "1"}
     target = stating.target(PAGE, trailers=sent)
     command = [program("curl"), "-sS", "-v", "--http2", "-x", recorder.url]
     command += ["--cacert", str(recorder.ca), f"https://{stating.authority}{target}"]
     done = subprocess.run(command, capture_output=True, check=True).stderr.lower()
     assert b"x-sum" in done
-    assert b"robots-guard-signals" not in done
+    assert b"robots-guard" not in done
 
 
 def test_without_purposes_all_is_recorded_and_nothing_refused(recorder, stating):
