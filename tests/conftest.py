@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import os
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import hypothesis
@@ -116,11 +118,31 @@ def pytest_collection() -> Iterator[None]:
     """
     gc.disable()
     try:
-        return (yield)
+        with _after_the_first():
+            return (yield)
     finally:
         gc.freeze()
         atexit.register(gc.unfreeze)  # else extension modules report what is left as leaked
         gc.enable()
+
+
+@contextmanager
+def _after_the_first() -> Iterator[None]:
+    """Let one worker of an environment collect first. It compiles the tests and what they import;
+    the others would do so at the same time, and read what it has written instead.
+    """
+    if not IN_WORKER or sys.dont_write_bytecode:
+        yield
+        return
+    lock = os.open(sys.prefix, os.O_RDONLY)  # the folder of the environment
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # with the others
+        yield
+    finally:
+        os.close(lock)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the marks
