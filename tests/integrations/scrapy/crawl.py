@@ -43,6 +43,7 @@ from support.waiting import eventually
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
 TESTS = Path(__file__).parents[2]
+COMMAND = Path(__file__).with_name("command.py")
 SCRAPY = tuple(int(part) for part in version("scrapy").split(".")[:2])
 #: The ways Scrapy runs coroutines, as arguments of `crawl`.
 MODES: dict[str, dict[str, Any]] = {
@@ -208,6 +209,20 @@ def shortest_gap(site: Any) -> float:
 def crawl_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **(more or {})}
+
+
+def run_scrapy(
+    folder: Path, *arguments: str, timeout: float = 150
+) -> subprocess.CompletedProcess[str]:
+    """Run the command `scrapy` in a folder, as a fork."""
+    return fork(str(COMMAND), str(folder), *arguments, timeout=timeout)
+
+
+def fork(*command: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+    """Run a Python script as a fork of a process that has imported Scrapy."""
+    child = _FORKS.run(command, crawl_environment(), timeout)
+    _refuse_warnings(child.stderr)
+    return child
 
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

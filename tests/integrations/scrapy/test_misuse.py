@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from integrations.scrapy.crawl import EPOLL, MODES, QUIET, crawl, run_python
+from integrations.scrapy.crawl import EPOLL, MODES, QUIET, crawl, fork, run_scrapy
 from scrapy.settings import Settings
 
 from robots_guard.errors import SettingsError
@@ -113,7 +113,7 @@ def test_a_missing_agent_ends_the_scrapy_command_and_is_logged(net, tmp_path, co
         "fetch": ["fetch", f"{site.url}/a"],
     }
 
-    child = run_python("-m", "scrapy", *words[command], cwd=tmp_path, timeout=60)
+    child = run_scrapy(tmp_path, *words[command], timeout=60)
 
     assert child.returncode == 1
     assert "ROBOTS_GUARD_AGENT is not set" in error_sentence(child.stderr)
@@ -180,7 +180,7 @@ def test_a_missing_agent_is_an_error_under_a_programs_own_reactor(net, tmp_path,
     site = net.origin("")
     (tmp_path / "program.py").write_text(RUNNER)
 
-    child = run_python(str(tmp_path / "program.py"), f"{site.url}/a", reactor, timeout=60)
+    child = fork(str(tmp_path / "program.py"), f"{site.url}/a", reactor, timeout=60)
 
     assert site.received == []
     assert "ROBOTS_GUARD_AGENT is not set" in child.stdout + child.stderr

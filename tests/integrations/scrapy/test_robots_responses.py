@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from integrations.scrapy.crawl import QUIET, crawl, run_python
+from integrations.scrapy.crawl import QUIET, crawl, run_scrapy
 from scrapy import Request
 
 from robots_guard.scrapy.robots_responses import can_share
@@ -160,7 +160,7 @@ def test_a_sitemap_spider_costs_one_robots_txt_and_its_log_ends_with_a_summary(n
     spider = SPIDER.format(url=f"{site.url}/robots.txt", settings=settings)
     (tmp_path / "maps.py").write_text(textwrap.dedent(spider))
 
-    child = run_python("-m", "scrapy", "runspider", "maps.py", cwd=tmp_path, timeout=60)
+    child = run_scrapy(tmp_path, "runspider", "maps.py", timeout=60)
 
     log = (tmp_path / "log").read_text()
     assert child.returncode == 0, child.stderr

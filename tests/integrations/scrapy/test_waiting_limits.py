@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from integrations.scrapy.crawl import crawl, run_python
+from integrations.scrapy.crawl import crawl, run_scrapy
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 
@@ -108,7 +108,7 @@ def test_a_command_for_one_page_does_not_wait(net, tmp_path, command):
     (tmp_path / "project.py").write_text(PROJECT.format(folder=str(tmp_path)))
     name, *rest = command
 
-    child = run_python("-m", "scrapy", name, *rest, f"{site.url}/a", cwd=tmp_path)
+    child = run_scrapy(tmp_path, name, *rest, f"{site.url}/a")
 
     assert f"WARNING: {site.url}/a is given up: it may be requested in" in child.stderr
     assert "a command for one page does not wait longer than 25 s" in child.stderr
