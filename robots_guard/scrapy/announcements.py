@@ -45,9 +45,10 @@ class Announcements:
 
     def is_due(self, policy: Policy) -> bool:
         """Whether the file of a policy has not been announced yet: a fast check."""
-        if self._signal is None or policy.document is None:
+        document = policy.document
+        if self._signal is None or document is None:
             return False
-        return self._announced.get(policy.origin) != _key(policy.document)
+        return self._announced.get(policy.origin) != (document.status, document.sha256)
 
     async def send(self, request: Request, policy: Policy, terms: Terms, now: float) -> None:
         """Send the signal, and wait until its handlers are done. Requests that come meanwhile wait

@@ -48,14 +48,14 @@ from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, opti
 from robots_guard.scrapy.passed_requests import PassedRequest, PassedRequests, Seal
 from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
-from robots_guard.scrapy.questions import BYPASS, Questions, hosts_of
+from robots_guard.scrapy.questions import BYPASS, NO_HOSTS, Questions, hosts_of
 from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.refusals import RefusalLog
 from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
-from robots_guard.scrapy.spelling import wire_target
+from robots_guard.scrapy.spelling import TargetWriter, writer_of
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ _BYPASS_WITHOUT_EFFECT = (
     "%s in a request's meta has no effect on %s, nor on any other request:"
     " ROBOTS_GUARD_META_BYPASS is 'deny'. Exempt a site by an override instead"
 )
+_PASS = Action.PASS  # Python 3.11 takes longer to look up a member than a global
 MAX_UNSCHEDULED_WAIT = 3.0  # seconds; for downloads that bypass the scheduler, and not for turns
 
 
@@ -103,11 +104,12 @@ class RobotsGuardMiddleware:
         self._direct = None
         if settings.fetch == "direct":
             self._direct = DirectFetcher(direct_fetcher(settings, trusts_caller=True))
+        self._default_fetcher: Fetcher = self._direct or self._fetcher
         self._guard = open_guard(
             settings,
             component=Component.SCRAPY,
             runtime=runtime,
-            fetcher=self._direct or self._fetcher,
+            fetcher=self._default_fetcher,
             # Without verification, the guard would not trust the policies that it has fetched
             # itself.
             demands_verified=options.tls_verified or self._direct is not None,
@@ -144,7 +146,8 @@ class RobotsGuardMiddleware:
             self._gate.is_scheduled,
         )
         self._refused: WeakSet[Request] = WeakSet()
-        self._handlers: dict[str, Any] = {}  # by scheme; Scrapy keeps each for the whole crawl
+        # by scheme, as Scrapy keeps each handler for the whole crawl
+        self._writers: dict[str, TargetWriter] = {}
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
         self._has_warned = False
         self._has_warned_of_bypass = False
@@ -159,11 +162,25 @@ class RobotsGuardMiddleware:
     async def process_request(self, request: Request) -> Request | Response | None:
         """Pass the request (None), reschedule it (a copy), answer it (a robots.txt that the guard
         has), or refuse it (RobotsDisallowed, RobotsDeferred)."""
+        decision = None
+        if not self._gate.is_out_alone(request):
+            decision = self._decide_at_once(request)
+            if decision is not None and self._let_pass_at_once(request, decision):
+                return None
+        return await self._process_and_release(request, decision)
+
+    async def _process_and_release(
+        self, request: Request, decision: Decision | None
+    ) -> Request | Response | None:
+        """Process a request of any kind. `process_request` handles most requests without this.
+
+        `decision` is None if there is none yet.
+        """
         has_passed = False
         try:
             if self._gate.needs_policy(request):
                 return self._defer_for_policy(request)
-            decision = self._decide_at_once(request)
+            decision = decision or self._decide_at_once(request)
             result: Request | Response | None = None
             if decision is None:
                 result = await self._process(request)
@@ -178,7 +195,7 @@ class RobotsGuardMiddleware:
                 self._gate.release(request)
 
     async def _process(self, request: Request) -> Request | Response | None:
-        """Process a request of any kind. `process_request` handles most requests without this."""
+        """Process a request on which no decision can be made at once."""
         deferral = restore(request)
         if self._fetcher.owns(request):
             return None
@@ -198,7 +215,33 @@ class RobotsGuardMiddleware:
         question = self._questions.plain_question(request)
         if question is None or self._wire_target(request, question) != question.target:
             return None
-        return self._guard.peek(question, self._direct or self._fetcher)
+        return self._guard.peek(question, self._default_fetcher)
+
+    def _let_pass_at_once(self, request: Request, decision: Decision) -> bool:
+        """Let a request pass if the decision on it (`_decide_at_once`) is all that has to be kept.
+        Returns whether it has passed.
+
+        Invariant: `_seal` with this decision and `_let_pass` would do the same and no more. The
+        request has no Host field and no URLs that redirected to it, it needs no turn, nothing of
+        an earlier download of the same request is kept, and no origin is known to need turns.
+        """
+        verdict = decision.verdict
+        if verdict.action is not _PASS or verdict.delay is not None:
+            return False
+        if self._must_announce(decision) or self._keeps_more_than_passed(request):
+            return False
+        self._passed[request] = PassedRequest(_seal_without_host(request), decision)
+        return True
+
+    def _keeps_more_than_passed(self, request: Request) -> bool:
+        """Whether something may have to be forgotten when the request passes."""
+        return (
+            request in self._passed
+            or len(self._refused) > 0
+            or self.signals.can_enforce
+            or self._responses.keeps_any
+            or self._pacing.has_paced
+        )
 
     async def _seal(
         self,
@@ -283,10 +326,11 @@ class RobotsGuardMiddleware:
     def _wire_target(self, request: Request, question: Question) -> str:
         """The target that the download handler will write."""
         scheme = question.origin.scheme
-        handler = self._handlers.get(scheme)
-        if handler is None:
-            handler = self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
-        return wire_target(handler, request.url, question.target)
+        writer = self._writers.get(scheme)
+        if writer is None:
+            handler = handler_of(self._crawler.engine.downloader, scheme)
+            writer = self._writers[scheme] = writer_of(handler)
+        return writer(request.url, question.target)
 
     def _must_announce(self, decision: Decision) -> bool:
         """Whether the decision's robots.txt has yet to be announced."""
@@ -587,3 +631,8 @@ class RobotsGuardMiddleware:
 
 def _seal_of(request: Request) -> Seal:
     return request.method, request.url, hosts_of(request)
+
+
+def _seal_without_host(request: Request) -> Seal:
+    """The seal of a request that has no Host field."""
+    return request.method, request.url, NO_HOSTS

@@ -6,6 +6,7 @@ the judgement of its response.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 #: The parts of a request that its verdict depends on: method, URL and Host fields.
-Seal = tuple[str, str, list[bytes]]
+Seal = tuple[str, str, Sequence[bytes]]
 
 
 class PassedRequest(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ operator has exempted them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, parse_authority, split_cached
 from robots_guard.scrapy.deferral.return_state import RETURNED
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD, ON_ROUTE
+from robots_guard.scrapy.reached_urls import HISTORY
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 
 BYPASS = "dont_obey_robotstxt"
 #: Meta keys and header fields (as Scrapy spells names) that an ordinary request does not have.
-_SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED}
+_SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED, HISTORY}
 _HOST = frozenset((b"Host",))
 _USER_AGENT = frozenset((b"User-Agent",))
 _SPECIAL_FIELDS = _HOST | _USER_AGENT
+#: The Host fields of a request that has none.
+NO_HOSTS: tuple[bytes, ...] = ()
 
 
 class Questions:
@@ -52,7 +56,8 @@ class Questions:
 
         Invariant: if this returns a question, `question` returns the same, and
         `verdict_without_rules` returns None. The request has not been deferred, is not one of the
-        guard's fetches, is not for a robots.txt, and takes the crawl's default route.
+        guard's fetches, is not for a robots.txt, and takes the crawl's default route. It has neither
+        a Host nor a User-Agent field, and nothing has redirected to it.
         """
         if not _SPECIAL_META.isdisjoint(request.meta):
             return None
@@ -65,7 +70,15 @@ class Questions:
             origin, target = split_cached(url)
         except (NotGoverned, MalformedURL):
             return None
-        return self._question(request, origin, target)
+        spider = self._crawler.spider
+        return Question(
+            origin=origin,
+            target=target,
+            agent=self._agent,
+            method=request.method,
+            user_agent=self._user_agent,
+            client=spider.name if spider else "",
+        )
 
     def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
         """The question for a URL that a request has led to. `sent`: whether it has reached the
@@ -146,13 +159,14 @@ class Questions:
         return given.decode("latin-1") if given else self._user_agent
 
 
-def hosts_of(request: Request) -> list[bytes]:
+def hosts_of(request: Request) -> Sequence[bytes]:
     """The request's Host fields."""
     headers = request.headers
     # Most requests have none, and `getlist` takes as long as matching a rule.
     if _HOST.isdisjoint(headers):
-        return []
-    return headers.getlist("Host")
+        return NO_HOSTS
+    hosts: list[bytes] = headers.getlist("Host")
+    return hosts
 
 
 def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:

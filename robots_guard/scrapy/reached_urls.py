@@ -42,6 +42,11 @@ class Judged:
         self._earlier: WeakKeyDictionary[Request, tuple[Any, int]] = WeakKeyDictionary()
         self._passed: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
 
+    @property
+    def keeps_any(self) -> bool:
+        """Whether anything is kept of a request."""
+        return bool(self._earlier or self._passed)
+
     def begin(self, request: Request) -> None:
         """Start a download: the request was judged and is sent.
 

@@ -50,6 +50,11 @@ class ResponseGate:
         self._report = report
         self._judged = Judged()
 
+    @property
+    def keeps_any(self) -> bool:
+        """Whether something of an earlier download is kept."""
+        return self._judged.keeps_any
+
     def begin(self, request: Request) -> None:
         """Record that the request was judged and is about to be sent."""
         self._judged.begin(request)

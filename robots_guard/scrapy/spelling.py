@@ -13,15 +13,18 @@ from functools import cache
 from typing import Any
 from urllib.parse import urldefrag
 
+#: Returns the target that a handler writes for a URL, given also the target as the URL spells it.
+TargetWriter = Callable[[str, str], str]
 
-def wire_target(handler: Any, url: str, target: str) -> str:
-    """The target that a handler writes for a URL. `target` is the one in the URL as it is spelt."""
+
+def writer_of(handler: Any) -> TargetWriter:
+    """The function for a handler."""
     kind: Any = type(handler)
-    return _writer_of(kind)(url, target)
+    return _writer_of(kind)
 
 
 @cache
-def _writer_of(handler: type) -> Callable[[str, str], str]:
+def _writer_of(handler: type) -> TargetWriter:
     """The function for Scrapy's handler that this one is, or derives from; otherwise Twisted's."""
     modules = (kind.__module__ for kind in handler.__mro__)
     return next((_WRITERS[module] for module in modules if module in _WRITERS), _twisted_target)
@@ -66,4 +69,4 @@ def _httpx_target(url: str, target: str) -> str:
 
 
 _AIOHTTP, _HTTPX = (f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
-_WRITERS: dict[str, Callable[[str, str], str]] = {_AIOHTTP: _aiohttp_target, _HTTPX: _httpx_target}
+_WRITERS: dict[str, TargetWriter] = {_AIOHTTP: _aiohttp_target, _HTTPX: _httpx_target}

@@ -209,6 +209,11 @@ class OriginGate:
         self.shut(origin, delay)
         self.release(request)
 
+    def is_out_alone(self, request: Request) -> bool:
+        """Whether no other request to the same origin may leave the queue until this one is
+        released."""
+        return self.deferrals.is_out_alone(request)
+
     def needs_policy(self, request: Request) -> bool:
         """Whether the request left the queue because its policy was unknown, and it still is."""
         if not self.deferrals.is_probing(request):
@@ -232,7 +237,7 @@ class OriginGate:
 
     def release(self, request: Request) -> None:
         """Admit further requests to an origin if this was the only one admitted."""
-        if self.deferrals.is_out_alone(request):
+        if self.is_out_alone(request):
             self.deferrals.free(request, time.monotonic())
             self.wake()
 

@@ -86,6 +86,11 @@ class Pacing:
         if self._delay_of(decision):
             self._gate.deferrals.note_paced(str(decision.question.origin))
 
+    @property
+    def has_paced(self) -> bool:
+        """Whether any origin is known to require a delay."""
+        return self._gate.deferrals.has_paced
+
     def _listen(self) -> None:
         """Connect the signal handler when the first origin requires a delay: it slows down every
         response."""

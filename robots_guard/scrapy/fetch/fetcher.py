@@ -51,7 +51,7 @@ from robots_guard.scrapy.fetch.substitute import (
 )
 from robots_guard.scrapy.reached_urls import are_same
 from robots_guard.scrapy.runtime import CANCELLED, ScrapyRuntime
-from robots_guard.scrapy.spelling import wire_target
+from robots_guard.scrapy.spelling import writer_of
 from robots_guard.text import printable
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class ScrapyFetcher:
         handler = self._handler(download)
         target = split_cached(download.url)[1]
         if not is_opaque(handler):
-            target = wire_target(handler, download.url, target)
+            target = writer_of(handler)(download.url, target)
         if target == split_cached(url)[1]:
             return None
         return target
