@@ -5,8 +5,8 @@ guard's.
 
 Two crawls of the same four origins run in one process, one with each middleware, and then wait. Now
 the middlewares get batches of 200 new requests, in a shuffled order of the sides. As in a crawl,
-Scrapy has already parsed the URL of each request for its download slot. In a crawl, the guard's
-queue has split the URL as well; here that is a part of the guard's decision, and is timed.
+each request has been put into a bucket by the queue of its side: both queues parse its URL, and the
+guard's also splits it. What that costs is measured by scrapy_queue.py.
 
     decision        `process_request` for a request that may be made
     with the seal   `process_request` of both of the guard's middlewares
@@ -77,12 +77,15 @@ class Side:
         from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 
         from robots_guard.scrapy import RobotsGuardMiddleware, RobotsGuardSeal
+        from robots_guard.scrapy.deferral.gate import OriginGate
 
         self._first = crawler.get_downloader_middleware(RobotsGuardMiddleware)
         self._last = crawler.get_downloader_middleware(RobotsGuardSeal)
-        if self._first is None:
+        if self._first is not None:
+            self._bucket_of = OriginGate.of(crawler).bucket
+        else:
             self._first = crawler.get_downloader_middleware(RobotsTxtMiddleware)
-        self._slot_of = crawler.engine.downloader.get_slot_key
+        self._bucket_of = crawler.engine.downloader.get_slot_key
         self._port = port
         self._number = 0
 
@@ -95,7 +98,7 @@ class Side:
             host = f"127.2.0.{self._number % ORIGINS + 1}:{self._port}"
             made.append(Request(f"http://{host}/shop/item-{self._number}.html"))
         for request in made:
-            self._slot_of(request)
+            self._bucket_of(request)
         return made
 
     def decisions(self) -> float:
