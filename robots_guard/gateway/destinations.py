@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from cachetools import TTLCache
-
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
 from robots_guard.errors import RobotsGuardError
 from robots_guard.fetch.destinations import Destinations, lookup
@@ -45,10 +43,11 @@ class NoAddress(RobotsGuardError):
 
 class JudgedHost(NamedTuple):
     """A host's addresses, as far as they are known. `objection` says why it may not be reached; None
-    if it may."""
+    if it may. This is so until `until`, by the monotonic clock."""
 
     addresses: tuple[Address, ...]
     objection: str | None
+    until: float
 
 
 class DestinationPolicy:
@@ -69,15 +68,15 @@ class DestinationPolicy:
         self._ports = tuple(ports)
         self._destinations = Destinations(allowed=allowed)
         self._listening = listening
-        self._hosts: TTLCache[tuple[str, bool], JudgedHost] = TTLCache(
-            _CACHED_NAMES, _CACHE_SECONDS, timer=monotonic
-        )
+        self._monotonic = monotonic
+        self._hosts: dict[tuple[str, bool], JudgedHost] = {}  # in the order of `until`
         self._lookups: dict[str, Future[tuple[Address, ...]]] = {}  # that have not ended
 
     def objection_to_port(self, port: int, *, in_tunnel: bool) -> str | None:
         """Why this port may not be reached, or None."""
-        if any(port in ports for ports in self._ports):
-            return None
+        for ports in self._ports:
+            if port in ports:
+                return None
         if port in BAD_PORTS:
             return (
                 f"port {port} is not a web port: connect_ports names the ports that may be reached"
@@ -134,10 +133,9 @@ class DestinationPolicy:
 
     def _known_host(self, host: str, has_parent: bool) -> JudgedHost:
         """A host that can be judged without a lookup. Raises NotLookedUp."""
-        try:
-            return self._hosts[host, has_parent]
-        except KeyError:
-            pass
+        judged = self._hosts.get((host, has_parent))
+        if judged is not None and self._monotonic() < judged.until:
+            return judged
         address = literal(host)
         if address is not None:
             return self._judge(host, has_parent, (address,))
@@ -161,7 +159,12 @@ class DestinationPolicy:
 
     def _judge(self, host: str, has_parent: bool, addresses: tuple[Address, ...]) -> JudgedHost:
         objection = self._destinations.objection(addresses, public_only=False)
-        self._hosts[host, has_parent] = judged = JudgedHost(addresses, objection)
+        judged = JudgedHost(addresses, objection, self._monotonic() + _CACHE_SECONDS)
+        hosts, key = self._hosts, (host, has_parent)
+        hosts.pop(key, None)  # so that the oldest is the first
+        hosts[key] = judged
+        if len(hosts) > _CACHED_NAMES:
+            del hosts[next(iter(hosts))]
         return judged
 
     def _address_in(self, host: JudgedHost, port: int) -> Address:
@@ -179,8 +182,11 @@ class DestinationPolicy:
         return own or self._destinations.objection(found, public_only=False)
 
     def _objection_to_own(self, addresses: Iterable[Address], port: int) -> str | None:
-        listening = [literal(host) for host, at, *_ in self._listening() if at == port]
-        if any(_reaches_proxy(address, own) for address in addresses for own in listening):
+        own = [place[0] for place in self._listening() if place[1] == port]
+        if not own:  # as usual
+            return None
+        listening = [literal(host) for host in own]
+        if any(_reaches_proxy(address, each) for address in addresses for each in listening):
             return "it is the address of this proxy, which would send requests to itself"
         return None
 

@@ -95,10 +95,11 @@ class PeerService(DecisionService):
     """The decision service of one worker, whose ids every worker understands."""
 
     def __init__(self, peers: Peers, number: int, plan: Plan) -> None:
+        own_addresses = plan.own_addresses  # made once, because each request is compared with them
         super().__init__(
             plan.settings,
             plan.invocation,
-            listening=lambda: plan.own_addresses,
+            listening=lambda: own_addresses,
             authorities=str(plan.upstream_ca) if plan.upstream_ca else None,
         )
         self._peers = peers
