@@ -6,6 +6,9 @@ serves what Envoy sends: requests without a body, one at a time on a connection.
 Invariant: two requests are never read as one, nor one as two. A request with content, a second
 request before the response to the first, and a head that llhttp does not accept are answered by 400
 or by nothing, and the connection is closed.
+
+A crawler sends the same fields with each request to a site. So fields that arrive together with
+their request line are read once, by llhttp, and then found by their bytes (`_fields_of`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, cast
 
@@ -29,14 +33,23 @@ HEAD_TIMEOUT = 10.0  # seconds from the first byte of a request to its last one
 
 Fields = tuple[tuple[bytes, bytes], ...]
 _BREAKS = re.compile(r"[\r\n\0]")
+_REQUEST_LINE = re.compile(rb"([A-Z-]{1,32}) (/[!-~]*) HTTP/1\.1")
+_END = b"\r\n\r\n"
+_CACHED_HEADS = 4096
+_CACHED_HEAD = 1024  # bytes without the request line; a usual head has 200 to 400
 
 
 class DataPlaneRequest(NamedTuple):
-    """A request without content. The names of `fields` are in lower case."""
+    """A request without content. The names of `fields` are in lower case.
+
+    `is_cached` says that the listener keeps the fields, so that what is read from them may be kept
+    as well. It bounds their size.
+    """
 
     method: bytes
     target: bytes
     fields: Fields
+    is_cached: bool = False
 
 
 class HttpReply(NamedTuple):
@@ -80,6 +93,73 @@ PendingReply = Callable[[], Coroutine[Any, Any, Reply]]  # waits, and returns th
 Handler = Callable[[DataPlaneRequest], Reply | PendingReply]
 
 
+def _whole_request(data: bytes) -> DataPlaneRequest | None:
+    """Return the request if the bytes are exactly one, which need no closer look; else None."""
+    line, _, rest = data.partition(b"\r\n")
+    found = _REQUEST_LINE.fullmatch(line)
+    if found is None or len(rest) > _CACHED_HEAD:
+        return None
+    method, target = found.groups()
+    fields = _fields_of(method, rest)
+    if fields is None:
+        return None
+    return DataPlaneRequest(method, target, fields, is_cached=True)
+
+
+@lru_cache(maxsize=_CACHED_HEADS)
+def _fields_of(method: bytes, rest: bytes) -> Fields | None:
+    """The fields of a request, of which `rest` is what follows its request line. None if that is
+    not all of a request without content, or if the connection ends with it."""
+    if not rest.endswith(_END):
+        return None
+    reader = _HeadReader()
+    parser = httptools.HttpRequestParser(reader)
+    try:
+        parser.feed_data(b"%b / HTTP/1.1\r\n%b" % (method, rest))
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    if reader.begun != 1 or not reader.is_whole or not parser.should_keep_alive():
+        return None
+    return tuple(reader.fields)
+
+
+class _HeadReader:
+    """What llhttp has found of a request without content."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was found."""
+        self.begun = 0
+        self.is_whole = False
+        self.target = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+
+    def on_message_begin(self) -> None:
+        """llhttp has found the first byte of a request."""
+        self.begun += 1
+
+    def on_url(self, part: bytes) -> None:
+        """llhttp has found a part of the request target."""
+        self.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """llhttp has found a field."""
+        name = name.lower()
+        self.fields.append((name, value))
+        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            raise ValueError("a request with content")  # llhttp stops, and `feed_data` raises
+
+    def on_body(self, _: bytes) -> None:
+        """llhttp has found content."""
+        raise ValueError("a request with content")
+
+    def on_message_complete(self) -> None:
+        """llhttp has found the end of a request."""
+        self.is_whole = True
+
+
 class HttpProtocol(asyncio.Protocol):
     """One connection of the data plane.
 
@@ -93,19 +173,13 @@ class HttpProtocol(asyncio.Protocol):
         self._handler = handler
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._reader = _HeadReader()
+        self._parser = httptools.HttpRequestParser(self._reader)
+        self._size = 0  # bytes of a request that is not whole
         self._answer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_ending = False
         self.closed = self._loop.create_future()
-        self._begin_request()
-
-    def _begin_request(self) -> None:
-        self._size = 0
-        self._begun = 0
-        self._is_whole = False
-        self._target = b""
-        self._fields: list[tuple[bytes, bytes]] = []
 
     # -- the connection -----------------------------------------------------------------------------------
 
@@ -135,47 +209,36 @@ class HttpProtocol(asyncio.Protocol):
         if self._answer is not None:
             self._abort("a request before the response to the last one")
             return
+        request = None if self._size else _whole_request(data)
+        if request is not None:
+            self._begin_answer(request, closes=False)
+        else:
+            self._read_part(data)
+
+    def _read_part(self, data: bytes) -> None:
+        """Read bytes that may be any part of a request, or anything else."""
         self._size += len(data)
         if self._size > MAX_HEAD:
             self._refuse("a request that is too large")
             return
+        reader, parser = self._reader, self._parser
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._refuse(str(error))
             return
-        if self._begun > 1:
+        if reader.begun > 1:
             self._refuse("two requests at once")
-        elif self._is_whole and self._parser.get_http_version() != "1.1":
+        elif reader.is_whole and parser.get_http_version() != "1.1":
             self._refuse("another version of HTTP than 1.1")
-        elif self._is_whole:
+        elif reader.is_whole:
             self._cancel_deadline()
-            self._begin_answer()
+            request = DataPlaneRequest(parser.get_method(), reader.target, tuple(reader.fields))
+            self._size = 0
+            reader.begin()
+            self._begin_answer(request, closes=not parser.should_keep_alive())
         elif self._deadline is None:
             self._deadline = self._loop.call_later(HEAD_TIMEOUT, self._abort, "an unfinished head")
-
-    def on_message_begin(self) -> None:
-        """llhttp has found the first byte of a request."""
-        self._begun += 1
-
-    def on_url(self, part: bytes) -> None:
-        """llhttp has found a part of the request target."""
-        self._target += part
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """llhttp has found a field."""
-        name = name.lower()
-        self._fields.append((name, value))
-        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            raise ValueError("a request with content")  # llhttp stops, and `feed_data` raises
-
-    def on_body(self, _: bytes) -> None:
-        """llhttp has found content."""
-        raise ValueError("a request with content")
-
-    def on_message_complete(self) -> None:
-        """llhttp has found the end of a request."""
-        self._is_whole = True
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
@@ -195,11 +258,8 @@ class HttpProtocol(asyncio.Protocol):
 
     # -- its response -------------------------------------------------------------------------------------
 
-    def _begin_answer(self) -> None:
+    def _begin_answer(self, request: DataPlaneRequest, *, closes: bool) -> None:
         """Answer a whole request: at once, or by a task if the answer has to wait."""
-        request = DataPlaneRequest(self._parser.get_method(), self._target, tuple(self._fields))
-        closes = not self._parser.should_keep_alive()
-        self._begin_request()
         try:
             reply = self._handler(request)
         except Exception:  # noqa: BLE001  `_fail` logs it

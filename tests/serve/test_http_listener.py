@@ -229,3 +229,69 @@ async def test_a_port_of_loopback(handler):
     connection[1].close()
     await connection[1].wait_closed()
     listener.close()
+
+
+VISIBLE = bytes(range(0x21, 0x7F))
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        pytest.param(b"GET /" + VISIBLE + b" HTTP/1.1", id="every-visible-character"),
+        pytest.param(b"GET /a HTTP/1.1", id="get"),
+        pytest.param(b"M-SEARCH /a HTTP/1.1", id="a-method-with-a-hyphen"),
+        pytest.param(b"NONSENSE /a HTTP/1.1", id="a-method-that-is-none"),
+        pytest.param(b"get /a HTTP/1.1", id="a-method-in-lower-case"),
+        pytest.param(b"PRI /a HTTP/1.1", id="pri"),
+        pytest.param(b"CONNECT /a HTTP/1.1", id="connect"),
+        pytest.param(b"GET /a\tb HTTP/1.1", id="a-tab-in-the-target"),
+        pytest.param(b"GET /caf\xe9 HTTP/1.1", id="not-ascii"),
+        pytest.param(b"GET a HTTP/1.1", id="no-slash"),
+        pytest.param(b"GET * HTTP/1.1", id="asterisk"),
+        pytest.param(b"GET http://x/a HTTP/1.1", id="an-absolute-target"),
+        pytest.param(b"GET  /a HTTP/1.1", id="two-blanks"),
+        pytest.param(b"GET /a HTTP/1.0", id="http-1.0"),
+        pytest.param(b"GET /a HTTP/1.1 ", id="a-blank-at-the-end"),
+        pytest.param(b"GET /a http/1.1", id="a-version-in-lower-case"),
+        pytest.param(b"\r\nGET /a HTTP/1.1", id="an-empty-line-before"),
+    ],
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param(b"Host: a\r\nA:\r\nb: \t c \r\n", id="usual"),
+        pytest.param(b"host: a\r\nconnection: close\r\n", id="close"),
+        pytest.param(b"host: a\r\nupgrade: x\r\nconnection: upgrade\r\n", id="upgrade"),
+        pytest.param(b"host: a\r\ncontent-length: 0\r\ncontent-length: 0\r\n", id="two-lengths"),
+        pytest.param(b"", id="none"),
+    ],
+)
+async def test_a_request_that_is_found_by_its_bytes_is_read_as_before(
+    listener, handler, tmp_path, monkeypatch, request_line, fields
+):
+    whole = request_line + b"\r\n" + fields + b"\r\n"
+    answers, read = [], []
+    for is_found in (False, True, True):  # for the second time in the cache
+        if not is_found:
+            monkeypatch.setattr(http_listener, "_whole_request", lambda _: None)
+        handler.requests.clear()
+        streams = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        answers.append(await _sent(streams, whole))
+        read.append([request[:3] for request in handler.requests])
+        streams[1].close()
+        monkeypatch.undo()
+
+    assert answers[0] == answers[1] == answers[2]
+    assert read[0] == read[1] == read[2]
+
+
+async def test_fields_of_repeated_requests_are_kept_only_if_they_are_few(connection, handler):
+    large = HEAD + b"user-agent: " + b"x" * http_listener._CACHED_HEAD + b"\r\n\r\n"
+    reader, writer = connection
+    for whole in (WHOLE, WHOLE, large, large):
+        writer.write(whole)
+        await reader.readuntil(b"\r\n\r\n")
+
+    assert [request.is_cached for request in handler.requests] == [True, True, False, False]
+    first, second, *_ = handler.requests
+    assert first.fields is second.fields
