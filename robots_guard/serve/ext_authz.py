@@ -27,7 +27,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from robots_guard.core.addresses import Address
 from robots_guard.core.response import ResponseHead
@@ -107,13 +107,10 @@ class ExtAuthz:
     # -- a request ----------------------------------------------------------------------------------------
 
     def _check(self, request: DataPlaneRequest, target: bytes, scheme: str) -> Reply | PendingReply:
-        wire = wire_of(request, target, scheme)
-        fields = dict(request.fields)
+        asked = asked_by(request, scheme)
+        wire = asked.wire.with_target(target.decode("latin-1"))
         answer = self._service.begin(
-            wire,
-            accept=_text(fields.get(b"accept", b"")),
-            in_tunnel=_one(fields, _CONNECT) is not None,
-            needs_address=True,
+            wire, accept=asked.accept, in_tunnel=asked.in_tunnel, needs_address=True
         )
         if isinstance(answer, ANSWERS):
             return self._reply_to(wire, answer)
@@ -157,37 +154,55 @@ class ExtAuthz:
         return HttpReply(200, (*reply.headers, status_field), reply.body)
 
 
-def wire_of(request: DataPlaneRequest, target: bytes, scheme: str) -> Wire:
+class Asked(NamedTuple):
+    """A question of Envoy without its target: `wire` has none."""
+
+    wire: Wire
+    accept: str
+    in_tunnel: bool
+
+
+def asked_by(request: DataPlaneRequest, scheme: str) -> Asked:
     """Describe the request that Envoy will send: Host names the origin, and the target is sent as
-    it is.
+    it is."""
+    read = _asked if request.is_cached else _asked.__wrapped__
+    return read(request.method, request.fields, scheme)
+
+
+@lru_cache(maxsize=4096)
+def _asked(method: bytes, fields: Fields, scheme: str) -> Asked:
+    """Describe what a method and the fields say. Cached, because a crawler sends a site the same
+    ones.
 
     Envoy has replaced Host by the authority of an absolute-form target, and has joined several Host
     fields, so that they are no authority any longer. A client that names another scheme than that
     of the listener gets no verdict on either. Inside a tunnel, the authority of the CONNECT is
     where Envoy connects; Host and the name in the ClientHello must agree with it.
     """
-    fields = dict(request.fields)
-    hosts = _texts(request.fields, b"host")
-    tunnel = _one(fields, _CONNECT)
+    values = dict(fields)
+    hosts = _texts(fields, b"host")
+    tunnel = _one(values, _CONNECT)
     origin = _origin(scheme, hosts if tunnel is None else (tunnel,))
-    return Wire(
-        method=request.method.decode("latin-1"),
-        scheme=_scheme_of(fields, scheme),
+    wire = Wire(
+        method=method.decode("latin-1"),
+        scheme=_scheme_of(values, scheme),
         host=origin.host if origin else "",
         port=origin.port if origin else 0,
-        target=target.decode("latin-1"),
+        target="",
         version="HTTP/1.1",
         hosts=hosts,
         authority="",
-        sni=_one(fields, _SNI),
+        sni=_one(values, _SNI),
         addressed=False,
-        user_agents=_user_agents(request.fields),
+        user_agents=_user_agents(fields),
         coding="",
         clean=True,
-        client=_text(fields.get(_CLIENT, b"")),
-        fetch_destination=_text(fields.get(b"sec-fetch-dest", b"")),
-        fetch_origin=_text(fields.get(b"origin", b"")),
+        client=_text(values.get(_CLIENT, b"")),
+        fetch_destination=_text(values.get(b"sec-fetch-dest", b"")),
+        fetch_origin=_text(values.get(b"origin", b"")),
     )
+    accept = _text(values.get(b"accept", b""))
+    return Asked(wire, accept, in_tunnel=tunnel is not None)
 
 
 def _scheme_of(fields: Mapping[bytes, bytes], scheme: str) -> str:
@@ -198,10 +213,8 @@ def _scheme_of(fields: Mapping[bytes, bytes], scheme: str) -> str:
     return f"{named} at a listener for {scheme}"
 
 
-@lru_cache(maxsize=8192)
 def _origin(scheme: str, hosts: tuple[str, ...]) -> Origin | None:
-    """The origin that a Host field names; None if it cannot be read. Cached, because a crawler visits the
-    same few sites."""
+    """The origin that a Host field names; None if it cannot be read."""
     if len(hosts) != 1:
         return None
     try:
