@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robots_guard.core.freshness import PAUSE_STATUSES
 from robots_guard.gateway.own_fields import OWN_FIELDS
 from robots_guard.operation.listeners import Address
 from robots_guard.rep.signals.headers import FIELDS
@@ -53,6 +54,7 @@ def _own_values(plan: Plan) -> dict[str, object]:
         "carriers": CARRIERS,
         "request_fields": _request_fields(plan.settings),
         "reply_fields": REPLY_FIELDS,
+        "pausing_statuses": sorted(map(str, PAUSE_STATUSES)),
         "signal_fields": _signal_fields(plan.settings),
         "response_timeout": _RESPONSE_TIMEOUT,
     }

@@ -11,6 +11,7 @@ from integrations.envoy.process import envoy_binary, envoy_configuration
 from integrations.mitmproxy.process import PROGRAMS, ROOT, environment
 from integrations.mitmproxy.wire import plain
 
+from robots_guard.core.freshness import PAUSE_STATUSES
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.rep.signals.headers import FIELDS
 from robots_guard.serve.ext_authz import CARRIERS, carried
@@ -98,8 +99,20 @@ def test_each_process_is_told_of_its_own_responses():
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_every_field_of_a_signal_is_reported(name):
-    assert f'"{name}"' in _configuration()
+    text = _configuration()
+
+    assert f'"{name}"' in text
+    # The script sees a response only if a matcher lets it.
+    assert f'header_name: "{name}"' in text
     assert f'"{name}"' not in _configuration(signals="off")
+
+
+@pytest.mark.parametrize("status", sorted(PAUSE_STATUSES))
+def test_every_status_with_which_a_site_asks_to_wait_is_reported(status):
+    text = _configuration()
+
+    assert f'["{status}"] = true' in text
+    assert f'value_match: {{ exact: "{status}" }}' in text
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 403, 429, 500, 502, 503])

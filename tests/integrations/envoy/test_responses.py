@@ -35,6 +35,9 @@ PAGES = {
     "/usage": Reply(headers=(("Content-Usage", "train-ai=n"),), body=SECRET),
     "/many": Reply(headers=(*(("X-Robots-Tag", "archive"),) * 30, *NO_AI), body=SECRET),
     "/silent": Reply(headers=(("Content-Type", "image/png"),), body="image"),
+    "/bytes": Reply(
+        headers=(("X-Robots-Tag", "caf\xe9: noindex"), ("X-Robots-Tag", "noai")), body="page"
+    ),
     "/failing": Reply(status=404, headers=NO_AI, body="none"),
 }
 
@@ -126,6 +129,13 @@ def test_without_purposes_signals_are_recorded(integration, site):
 
     assert (answer.status, answer.body.decode()) == (200, SECRET)
     assert _actions(integration, site.url + "/no") == ["pass"]
+
+
+def test_a_field_that_is_not_utf8_is_reported(integration, site):
+    """A regular expression of Envoy's matchers may not match such bytes."""
+    assert plain(integration, site.url + "/bytes").body == b"page"
+
+    assert _actions(integration, site.url + "/bytes") == ["pass"]
 
 
 def test_no_response_passes_unjudged_if_the_service_is_gone(start, net):
