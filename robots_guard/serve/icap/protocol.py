@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import NamedTuple
 
 MAX_HEAD = 32 * 1024  # bytes of an ICAP head
@@ -22,6 +23,7 @@ MAX_CHUNK_LINE = 1024  # bytes of a chunk's size and its extensions
 MAX_TRAILERS = 16 * 1024  # bytes
 MAX_FIELDS = 200  # fields of an ICAP head
 _CACHED_LINE = 256  # bytes of a line whose reading is cached
+_CACHED_HEAD = 512  # bytes of an ICAP head whose reading is cached
 
 _END = b"\r\n\r\n"
 _LINE = re.compile(rb"([A-Z]{1,16}) (icaps?://[!-~]{1,2048}) ICAP/1\.([0-9])")
@@ -37,6 +39,7 @@ _PARTS = {
     "RESPMOD": ("req-hdr", "res-hdr", "res-body", "null-body"),
 }
 _PHRASES = {404: "ICAP Service not found", 405: "Method not allowed for service"}
+_NOTHING = slice(0, 0)
 _SINGLE = frozenset({"encapsulated", "preview", "host"})
 
 
@@ -69,14 +72,16 @@ class IcapRequest(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """The head of an ICAP request, with the place of each encapsulated part behind it."""
+    """The head of an ICAP request, with the place of each encapsulated head behind it."""
 
     method: str
     path: str
     fields: Mapping[str, str]
-    starts: Mapping[str, int]  # where each part begins
+    request: slice
+    response: slice
     size: int  # bytes of the encapsulated heads together
     has_body: bool
+    keeps_alive: bool
 
 
 class RequestReader:
@@ -138,7 +143,8 @@ class RequestReader:
         data = bytes(self._buffer[:end])
         del self._buffer[: end + len(_END)]
         self._searched = 0
-        return _parse_head(data)
+        parse = _parse_head if len(data) <= _CACHED_HEAD else _parse_head.__wrapped__
+        return parse(data)
 
 
 class _BodyReader:
@@ -202,13 +208,28 @@ def _line_at(buffer: bytearray, start: int) -> bytes | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _parse_head(data: bytes) -> _Head:
+    """Read a head. Cached, because within a second, of which it has the time, Squid sends the same few
+    heads."""
     line, *lines = data.split(b"\r\n")
     method, path = _read_line(line)
     fields = _read_fields(lines)
     starts, has_body = _encapsulated(method, fields.get("encapsulated"))
-    *_, size = starts.values()
-    return _Head(method, path, fields, starts, size, has_body)
+    names, places = list(starts), list(starts.values())
+    parts = {name: slice(*ends) for name, *ends in zip(names, places, places[1:], strict=False)}
+    connection = fields.get("connection")
+    closes = connection is not None and "close" in re.split(r"[\s,]+", connection.lower())
+    return _Head(
+        method=method,
+        path=path,
+        fields=MappingProxyType(fields),
+        request=parts.get("req-hdr", _NOTHING),
+        response=parts.get("res-hdr", _NOTHING),
+        size=places[-1],
+        has_body=has_body,
+        keeps_alive=not closes,
+    )
 
 
 @lru_cache(maxsize=64)
@@ -225,7 +246,7 @@ def _read_line(line: bytes) -> tuple[str, str]:
     return method, path[1]
 
 
-def _read_fields(lines: list[bytes]) -> Mapping[str, str]:
+def _read_fields(lines: list[bytes]) -> dict[str, str]:
     """The fields of an ICAP head. A field that may be repeated has its values joined by commas."""
     if len(lines) > MAX_FIELDS:
         raise ProtocolError(400, f"more than {MAX_FIELDS} fields")
@@ -277,25 +298,19 @@ def _encapsulated(method: str, value: str | None) -> tuple[Mapping[str, int], bo
 
 
 def _with_heads(head: _Head, data: bytes) -> IcapRequest:
-    names, places = list(head.starts), list(head.starts.values())
-    parts = {
-        name: data[start:end]
-        for name, start, end in zip(names[:-1], places[:-1], places[1:], strict=True)
-    }
-    for part in parts.values():
+    request, response = data[head.request], data[head.response]
+    for part in (request, response):
         # Two heads in one part, or a part that ends early, would be read differently elsewhere.
-        if part.find(_END) != len(part) - len(_END):
+        if part and part.find(_END) != len(part) - len(_END):
             raise ProtocolError(400, "an encapsulated head that does not end where it should")
-    connection = head.fields.get("connection")
-    closes = connection is not None and "close" in re.split(r"[\s,]+", connection.lower())
     return IcapRequest(
         method=head.method,
         path=head.path,
         fields=head.fields,
-        request_head=parts.get("req-hdr", b""),
-        response_head=parts.get("res-hdr", b""),
+        request_head=request,
+        response_head=response,
         has_body=head.has_body,
-        keeps_alive=not closes,
+        keeps_alive=head.keeps_alive,
     )
 
 
