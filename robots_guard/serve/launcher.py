@@ -71,7 +71,18 @@ def _run(
     plan: Plan, listeners: Listeners, peers: Peers, number: int, started: Callable[[], None]
 ) -> None:
     """Run one worker to its end."""
-    asyncio.run(Worker(plan, listeners, peers, number).run(started))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(Worker(plan, listeners, peers, number).run(started))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes an event loop: uvloop, which takes less CPU time for each question; or None for
+    asyncio's own, if uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 class Worker:

@@ -14,8 +14,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import uvloop
 from support.audit_log import decisions
 from support.waiting import eventually
+
+from robots_guard.serve import launcher
 
 PROGRAM = Path(__file__).with_name("line_service.py")
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -331,3 +334,11 @@ def test_decisions_have_lines_on_standard_error(start, connect, net, tmp_path):
     connect(place).ask(f"{site.url}/private/x")
 
     eventually(lambda: "disallowed" in service.errors)
+
+
+def test_uvloop_is_used_if_it_is_installed(monkeypatch):
+    assert launcher._loop_factory() is uvloop.new_event_loop
+
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    assert launcher._loop_factory() is None
