@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# One test calls a private function: nothing else shows which event loop is used.
 import os
 import signal
 import socket
