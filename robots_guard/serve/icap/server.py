@@ -46,6 +46,7 @@ class IcapConnection(asyncio.Protocol):
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._last_chunk: asyncio.TimerHandle | None = None  # of a response that is being written
         self._may_write = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
         self._ending = False
@@ -63,7 +64,7 @@ class IcapConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read what has come, and answer it unless an earlier request is in progress."""
         self._reader.feed(data)
-        if self._task is None:
+        if not self._is_answering:
             self._begin_next()
         elif self._reader.buffered > _MAX_WAITING and self._transport is not None:
             self._transport.pause_reading()
@@ -83,6 +84,8 @@ class IcapConnection(asyncio.Protocol):
         self.ended.set()
         self._may_write.set()
         self._cancel_deadline()
+        if self._last_chunk is not None:
+            self._last_chunk.cancel()
         if self._task is not None:
             self._task.cancel()
 
@@ -91,8 +94,12 @@ class IcapConnection(asyncio.Protocol):
     def end(self) -> None:
         """Close the connection after the response to the request in progress."""
         self._ending = True
-        if self._task is None and self._transport is not None:
+        if not self._is_answering and self._transport is not None:
             self._transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._task is not None or self._last_chunk is not None
 
     def _begin_next(self) -> None:
         """Answer the complete requests, one after the other, until one has to wait."""
@@ -115,15 +122,35 @@ class IcapConnection(asyncio.Protocol):
             self._limit_wait()
             return False
         self._cancel_deadline()
-        if isinstance(answer, IcapResponse) and not answer.last and self._may_write.is_set():
+        if isinstance(answer, IcapResponse) and self._may_write.is_set():
             transport.write(answer.first)
             self._ending |= answer.closes or not request.keeps_alive
+            if answer.last:
+                self._write_later(answer.last)
+                return False
             if self._ending:
                 transport.close()
             return not self._ending
         self._task = asyncio.get_running_loop().create_task(self._serve(request, answer))
         self._task.add_done_callback(self._go_on)
         return False
+
+    def _write_later(self, last: bytes) -> None:
+        """Write the last chunk of a response after a while; then go on. A task would cost more."""
+        loop = asyncio.get_running_loop()
+        self._last_chunk = loop.call_later(LAST_CHUNK_DELAY, self._write_last, last)
+
+    def _write_last(self, last: bytes) -> None:
+        self._last_chunk = None
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(last)
+        if self._ending:
+            transport.close()
+        else:
+            transport.resume_reading()
+            self._begin_next()
 
     def _limit_wait(self) -> None:
         """Wait for the rest of a request that has begun, but not for ever."""
