@@ -283,9 +283,9 @@ def test_an_unknown_coding_is_passed_on_unread(trainer, stating, coding):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_bomb_is_read_up_to_the_limit(trainers, stating, version):
     zeros = zlib.compressobj(9, zlib.DEFLATED, 31)
-    bomb = b"".join(zeros.compress(bytes(10**6)) for _ in range(1000)) + zeros.flush()
+    bomb = b"".join(zeros.compress(bytes(10**6)) for _ in range(10))
     fields = [HTML, ("Content-Encoding", "gzip")]
-    target = stating.target(bomb[:5000], headers=fields)  # of a megabyte; 5 MB unpacked
+    target = stating.target(bomb[:5000], headers=fields)  # of any length; 5 MB unpacked
     got = fetch(trainers["proxy"], stating, target, version)
     assert (got.status, got.body, got.signals) == (200, bomb[:5000], "incomplete")
 
