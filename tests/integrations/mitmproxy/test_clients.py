@@ -6,12 +6,12 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 from urllib.parse import urlsplit
 
 import pytest
 from integrations.mitmproxy.origin import Sites
 from integrations.mitmproxy.process import PROGRAMS, environment
+from support.preloaded import Preloaded
 from support.programs import program
 from support.waiting import eventually
 
@@ -227,6 +227,21 @@ process.start()
 }
 
 
+#: A process that has imported the clients, except Twisted's reactor, which Scrapy chooses, and aiohttp, which reads
+#: the certificates that it trusts when it is imported.
+_FORKS = Preloaded(
+    [],
+    [
+        "h2.connection",
+        "httpx",
+        "requests",
+        "scrapy.core.downloader.handlers.http11",
+        "scrapy.crawler",
+        "urllib.request",
+    ],
+)
+
+
 @pytest.fixture(scope="module")
 def bundle(integrations, tmp_path_factory):
     """Each integration's CA with the usual ones, as the command writes them."""
@@ -277,11 +292,13 @@ def printed(command, environment):
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_python(name, integration, site, bundle):
+def test_python(name, integration, site, bundle, tmp_path):
     """One process requests all targets, because starting a client takes most of the time."""
     urls = [site.url + target for target in TARGETS]
-    command = [sys.executable, "-c", f"urls = {urls!r}{PYTHON[name]}"]
-    output = printed(command, trusting(integration, bundle))
+    script = tmp_path / "client.py"
+    script.write_text(f"urls = {urls!r}{PYTHON[name]}")
+    done = _FORKS.run([str(script)], trusting(integration, bundle), 60)
+    output = done.stdout.strip() or done.stderr
     lines = output.splitlines()
 
     assert len(lines) == len(TARGETS), output
