@@ -218,30 +218,27 @@ class RobotsGuardMiddleware:
         return self._guard.peek(question, self._default_fetcher)
 
     def _let_pass_at_once(self, request: Request, decision: Decision) -> bool:
-        """Let a request pass if the decision on it (`_decide_at_once`) is all that has to be kept.
+        """Let a request pass if the decision on it (`_decide_at_once`) is all that it needs.
         Returns whether it has passed.
 
-        Invariant: `_seal` with this decision and `_let_pass` would do the same and no more. The
-        request has no Host field and no URLs that redirected to it, it needs no turn, nothing of
-        an earlier download of the same request is kept, and no origin is known to need turns.
+        Invariant: `_let_pass` would do the same. The request has no Host field, no URL has
+        redirected to it, it is not out alone, and it needs no turn. So there is nothing to forget
+        unless something is kept, and nothing to note about its origin unless some origin is paced.
         """
         verdict = decision.verdict
         if verdict.action is not _PASS or verdict.delay is not None:
             return False
-        if self._must_announce(decision) or self._keeps_more_than_passed(request):
+        if self._must_announce(decision):
             return False
+        if self._refused:
+            self._refused.discard(request)
+        self.signals.begin(request)
         self._passed[request] = PassedRequest(_seal_without_host(request), decision)
+        if self._responses.keeps_any:
+            self._responses.begin(request)
+        if self._pacing.has_paced:
+            self._pacing.admit(request, decision)
         return True
-
-    def _keeps_more_than_passed(self, request: Request) -> bool:
-        """Whether something may have to be forgotten when the request passes."""
-        return (
-            request in self._passed
-            or len(self._refused) > 0
-            or self.signals.can_enforce
-            or self._responses.keeps_any
-            or self._pacing.has_paced
-        )
 
     async def _seal(
         self,

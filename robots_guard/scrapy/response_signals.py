@@ -81,9 +81,8 @@ class _Case(NamedTuple):
 class ResponseSignals:
     """Judges the responses of one crawl by the signals of their sites.
 
-    `can_enforce` is whether the signals of some site may be enforced. `can_drop_items` is set by
-    the spider middleware; without it, a page that may be used for its links only is refused.
-    `passed_requests` has the decisions on the requests, for their policies.
+    `can_drop_items` is set by the spider middleware; without it, a page that may be used for its
+    links only is refused. `passed_requests` has the decisions on the requests, for their policies.
     `is_scheduled` tells whether the response to a request goes to a spider.
     """
 
@@ -96,8 +95,8 @@ class ResponseSignals:
         passed_requests: PassedRequests,
         is_scheduled: Callable[[Request], bool],
     ) -> None:
-        self.can_enforce = can_enforce_signals(settings)
-        self._reads_pages = self.can_enforce or settings.signals == "record"
+        self._can_enforce = can_enforce_signals(settings)
+        self._reads_pages = self._can_enforce or settings.signals == "record"
         self._is_off = settings.signals == "off" and not settings.overrides
         self._guard = guard
         self._questions = questions
@@ -112,7 +111,7 @@ class ResponseSignals:
 
     def open(self, crawler: Crawler) -> None:
         """Enforce signals also where Scrapy downloads and stores responses. The crawl has begun."""
-        if self.can_enforce:
+        if self._can_enforce:
             stop_early(crawler, self.may_stop)
             restrict_cache(crawler, self.may_store)
 
@@ -121,7 +120,7 @@ class ResponseSignals:
 
         This must be called before the request is entered in the passed requests again.
         """
-        if self.can_enforce or request in self._passed:  # otherwise nothing has been kept
+        if self._can_enforce or request in self._passed:  # otherwise nothing has been kept
             for kept in (self._validated, self._stopped, self._hops, self._links):
                 kept.pop(request, None)
 

@@ -24,6 +24,7 @@ from twisted.internet.defer import Deferred
 from robots_guard.audit.write.log import FileAuditLog
 from robots_guard.core.policy import Policy
 from robots_guard.origin import split_url
+from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 
 
 class RefusesRobots:
@@ -209,6 +210,31 @@ class CountsCalls:
     def count(self, frame, event, _argument):
         if event == "call" and frame.f_code in self.names:
             self.stats.inc_value(f"calls/{self.names[frame.f_code]}")
+
+
+class CountsShortPasses:
+    """An extension that counts the requests that pass in one step."""
+
+    is_short = True
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        let_pass = RobotsGuardMiddleware._let_pass_at_once
+        is_short = cls.is_short
+
+        def counted(self, request, decision):
+            has_passed = is_short and let_pass(self, request, decision)
+            crawler.stats.inc_value("calls/passed_at_once", int(has_passed))
+            return has_passed
+
+        RobotsGuardMiddleware._let_pass_at_once = counted
+        return cls()
+
+
+class PassesInSteps(CountsShortPasses):
+    """The same, but none does."""
+
+    is_short = False
 
 
 class SetsHost:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integrations.scrapy.crawl import crawl
 from scrapy import Request
 from scrapy.settings import Settings
 
@@ -15,6 +16,7 @@ from robots_guard.scrapy.deferral.return_state import DEFERRAL, RETURNED, is_ret
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD, Route, ScrapyFetcher
 from robots_guard.scrapy.questions import BYPASS, Questions
 from robots_guard.scrapy.robots_responses import can_share
+from robots_guard.testing import Reply
 
 URLS = (
     "http://a.test/page",
@@ -108,3 +110,59 @@ def test_a_request_of_a_usual_spider_takes_the_shorter_path(questions):
     request = Request(URLS[0], headers={"Referer": "http://a.test/"}, meta={"depth": 2})
 
     assert questions.plain_question(request) == questions.question(request)
+
+
+# -- requests that pass in one step ----------------------------------------------------------------
+
+
+def test_a_request_that_passes_in_one_step_has_the_same_outcome(net):
+    site = net.origin(answer)
+    paced = net.origin("User-agent: *\nCrawl-delay: 0.2\n")
+
+    short = crawl_all(site, paced, "CountsShortPasses")
+    in_steps = crawl_all(site, paced, "PassesInSteps")
+
+    assert short.stats["calls/passed_at_once"] >= 4
+    assert in_steps.stats["calls/passed_at_once"] == 0
+    assert outcomes(short) == outcomes(in_steps)
+
+
+def answer(request) -> Reply:
+    if request.target == "/robots.txt":
+        return Reply(body="User-agent: *\nDisallow: /private/\n")
+    if request.target.startswith("/moved"):
+        to = request.target.replace("/moved/", "/")
+        return Reply(status=302, headers=(("Location", to),))
+    return Reply(body="a page")
+
+
+def crawl_all(site, paced, component: str):
+    """Crawl pages of every kind, those of the paced site last."""
+    pages = [f"{site.url}/{number}" for number in range(5)]
+    others = [
+        f"{site.url}/private/1",
+        f"{site.url}/moved/6",
+        f"{site.url}/moved/private/2",
+        {"url": f"{site.url}/7", "headers": {"Host": "other.test"}},
+        {"url": f"{site.url}/8", "headers": {"User-Agent": "another"}},
+        {"url": f"{site.url}/private/3", "meta": {BYPASS: True}},
+        {"url": f"{site.url}/9", "inline": True},
+    ]
+    slow = [{"url": f"{paced.url}/{number}", "meta": {"depth": 1}} for number in range(3)]
+    settings = {
+        "EXTENSIONS": {f"integrations.scrapy.components.{component}": 0},
+        "ROBOTS_GUARD_AUDIT_PASSES": "all",
+        "CONCURRENT_REQUESTS": 1,
+    }
+    return crawl([*pages, *others, *slow, *pages], settings, see_through=True)
+
+
+def outcomes(done):
+    """The results, records and counts that do not depend on time."""
+    kept = "url", "action", "reason", "method", "status", "line", "detail", "relaxed"
+    records = [{name: record.get(name) for name in kept} for record in done.records]
+    counts = {name: count for name, count in done.stats.items() if name.startswith("robots_guard/")}
+    statuses = {
+        key: (result["action"], result.get("status")) for key, result in done.results.items()
+    }
+    return sorted(records, key=str), counts, statuses
