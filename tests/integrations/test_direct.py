@@ -23,8 +23,8 @@ def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
     rules, none, slow = net.origin(RULES), net.origin(404), net.origin(Reply(hang=True))
     settings = {
         "ROBOTS_GUARD_FETCH": "direct",
-        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5,
-        "ROBOTS_GUARD_CONNECT_TIMEOUT": 1,
+        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
+        "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
     }
     settings |= {"ROBOTS_GUARD_AUDIT_PASSES": "all", **MODES[mode].get("settings", {})}
     pages = [f"{rules.url}/private/x", f"{rules.url}/open", f"{none.url}/open", f"{slow.url}/open"]

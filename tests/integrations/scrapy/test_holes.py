@@ -99,7 +99,7 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
 
     done = crawl(
         list(urls.values()),
-        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 0.5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5},
+        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 3, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3},
         no_dns=True,
     )
 
