@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from cachetools import TTLCache
+
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
 from robots_guard.errors import RobotsGuardError
 from robots_guard.fetch.destinations import Destinations, lookup
@@ -43,11 +45,10 @@ class NoAddress(RobotsGuardError):
 
 class JudgedHost(NamedTuple):
     """A host's addresses, as far as they are known. `objection` says why it may not be reached; None
-    if it may. This is so until `until`, by the monotonic clock."""
+    if it may."""
 
     addresses: tuple[Address, ...]
     objection: str | None
-    until: float
 
 
 class DestinationPolicy:
@@ -68,8 +69,9 @@ class DestinationPolicy:
         self._ports = tuple(ports)
         self._destinations = Destinations(allowed=allowed)
         self._listening = listening
-        self._monotonic = monotonic
-        self._hosts: dict[tuple[str, bool], JudgedHost] = {}  # in the order of `until`
+        self._hosts: TTLCache[tuple[str, bool], JudgedHost] = TTLCache(
+            _CACHED_NAMES, _CACHE_SECONDS, timer=monotonic
+        )
         self._lookups: dict[str, Future[tuple[Address, ...]]] = {}  # that have not ended
 
     def objection_to_port(self, port: int, *, in_tunnel: bool) -> str | None:
@@ -133,9 +135,10 @@ class DestinationPolicy:
 
     def _known_host(self, host: str, has_parent: bool) -> JudgedHost:
         """A host that can be judged without a lookup. Raises NotLookedUp."""
-        judged = self._hosts.get((host, has_parent))
-        if judged is not None and self._monotonic() < judged.until:
-            return judged
+        try:
+            return self._hosts[host, has_parent]
+        except KeyError:
+            pass
         address = literal(host)
         if address is not None:
             return self._judge(host, has_parent, (address,))
@@ -159,12 +162,7 @@ class DestinationPolicy:
 
     def _judge(self, host: str, has_parent: bool, addresses: tuple[Address, ...]) -> JudgedHost:
         objection = self._destinations.objection(addresses, public_only=False)
-        judged = JudgedHost(addresses, objection, self._monotonic() + _CACHE_SECONDS)
-        hosts, key = self._hosts, (host, has_parent)
-        hosts.pop(key, None)  # so that the oldest is the first
-        hosts[key] = judged
-        if len(hosts) > _CACHED_NAMES:
-            del hosts[next(iter(hosts))]
+        self._hosts[host, has_parent] = judged = JudgedHost(addresses, objection)
         return judged
 
     def _address_in(self, host: JudgedHost, port: int) -> Address:
