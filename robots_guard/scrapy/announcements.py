@@ -45,10 +45,9 @@ class Announcements:
 
     def is_due(self, policy: Policy) -> bool:
         """Whether the file of a policy has not been announced yet: a fast check."""
-        document = policy.document
-        if self._signal is None or document is None:
+        if self._signal is None or policy.document is None:
             return False
-        return self._announced.get(policy.origin) != (document.status, document.sha256)
+        return self._announced.get(policy.origin) != _key(policy.document)
 
     async def send(self, request: Request, policy: Policy, terms: Terms, now: float) -> None:
         """Send the signal, and wait until its handlers are done. Requests that come meanwhile wait

@@ -70,15 +70,7 @@ class Questions:
             origin, target = split_cached(url)
         except (NotGoverned, MalformedURL):
             return None
-        spider = self._crawler.spider
-        return Question(
-            origin=origin,
-            target=target,
-            agent=self._agent,
-            method=request.method,
-            user_agent=self._user_agent,
-            client=spider.name if spider else "",
-        )
+        return self._question(request, origin, target)
 
     def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
         """The question for a URL that a request has led to. `sent`: whether it has reached the
