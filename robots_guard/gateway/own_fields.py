@@ -1,6 +1,7 @@
 """The fields of a response that only the guard sets, so that clients can trust them.
 
-A proxy removes them from the responses of sites, also from interim responses and trailers.
+The proxy and Envoy remove them from the responses of sites, also from interim responses and
+trailers. Squid cannot tell a site's `Robots-Guard` from the guard's, and removes the other one only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Replies: the HTTP responses to requests that are refused or deferred.
 
 These are pure functions, and they make no decisions. A refusal is a 403 (400 if malformed, 503 if
-it must wait, 429 if the site wants fewer requests) with `Robots-Guard`, which is removed from what
-sites send, and `Proxy-Status` (RFC 9209). Its body names the URL, the reason, the rule and the
-contact: problem+json (RFC 9457), or a page if the client prefers HTML. Rule text is untrusted and
-always escaped. For a part of a page, it can be a placeholder instead (`gateway.placeholders`), with
-the same fields.
+it must wait, 429 if the site wants fewer requests) with `Robots-Guard` (`gateway.own_fields`) and
+`Proxy-Status` (RFC 9209). Its body names the URL, the reason, the rule and the contact:
+problem+json (RFC 9457), or a page if the client prefers HTML. Rule text is untrusted and always
+escaped. For a part of a page, it can be a placeholder instead (`gateway.placeholders`), with the
+same fields.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class ResponseReview:
         """Remove the guard's fields from the trailers of a response, in the hook `response`."""
         trailers = flow.response.trailers if flow.response is not None else None
         if trailers is not None:
-            remove_own_fields(trailers)
+            _remove_own_fields(trailers)
 
     def _begin(
         self, flow: http.HTTPFlow, opened: OpenGuard, decision_id: str, found: Fields
@@ -140,11 +140,11 @@ def _sought_fields(response: http.Response) -> Fields:
     """The fields of a response that are read here. Those that only the guard sets are removed."""
     found = [each for each in response.data.headers.fields if each[0].lower() in _SOUGHT]
     if any(each[0].lower() in _OWN for each in found):
-        remove_own_fields(response.headers)
+        _remove_own_fields(response.headers)
     return found
 
 
-def remove_own_fields(fields: http.Headers) -> None:
+def _remove_own_fields(fields: http.Headers) -> None:
     """Remove the fields that only the guard sets."""
     for name in OWN_FIELDS:
         fields.pop(name, None)

@@ -311,10 +311,10 @@ def make(kind: str, request: Any, tmp_path: Path) -> Any:
     if kind == "fakeredis":
         return RedisStore(fakeredis.FakeRedis())
     running = request.getfixturevalue("running")
-    program = VALKEY if kind.startswith("valkey") else REDIS
+    name = VALKEY if kind.startswith("valkey") else REDIS
     if kind.endswith("cluster"):
-        return open_redis(running.cluster(program).url)
-    server = running.server(program)
+        return open_redis(running.cluster(name).url)
+    server = running.server(name)
     if kind == "regions":
         return open_store(",".join(f"{name}={server.url[:-1]}{name[-1]}" for name in ("r1", "r2")))
     client = server.client()
