@@ -55,6 +55,9 @@ _KEEP = """
 INSERT INTO documents (sha256, used_at, body) VALUES (:sha256, :now, :body)
 ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.body
 """
+_IS_KEPT = (
+    "SELECT 1 FROM documents WHERE sha256 = :sha256 AND used_at > :since AND used_at <= :horizon"
+)
 # A value that is not a blob, or larger than any policy, is not even read.
 _GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
 _BODY = (
@@ -123,7 +126,7 @@ class SqliteStore(LeaseThenPolicy):
             packed = _packed(connection, codec.body_digest(policy))
         complete = codec.with_body(policy, packed)
         if complete is None:
-            self._delete_document(codec.body_digest(policy))
+            self._delete_damaged_document(codec.body_digest(policy))
             raise DamagedValue(f"the document stored for {origin} is missing or damaged")
         return complete
 
@@ -137,10 +140,9 @@ class SqliteStore(LeaseThenPolicy):
             "horizon": now + CLOCK_SKEW,
             "value": codec.encode(policy),
         }
-        body = self._new_document_row(policy.document, now) if policy.document else None
+        body = self._new_body(policy.document, now)
         with self._database.writing() as connection:
-            if body:
-                connection.execute(_KEEP, body)
+            _keep_document(connection, policy.document, body, now)
             connection.execute(_PUT, row)
 
     def forget(self, origin: Origin) -> bool:
@@ -253,28 +255,29 @@ class SqliteStore(LeaseThenPolicy):
         self._remove("turns", "origin", "max(last, not_before)", now - LONGEST_DELAY)
         return self._remove("documents", "sha256", "used_at", oldest)
 
-    def _new_document_row(self, document: Document, now: float) -> dict[str, object] | None:
-        """Return the row of a document that is not stored yet or was not used today, else None.
+    def _new_body(self, document: Document | None, now: float) -> bytes | None:
+        """Return the packed body of a document that `_is_kept` does not find, else None.
 
         The body is packed here, before the file is locked.
         """
-        sha256 = bytes.fromhex(document.sha256)
-        with self._database.reading() as connection:
-            found = connection.execute(
-                "SELECT 1 FROM documents WHERE sha256 = ? AND used_at > ? AND used_at <= ?",
-                (sha256, now - TOUCH, now + CLOCK_SKEW),
-            ).fetchone()
-        if found:
+        if document is None:
             return None
-        return {"sha256": sha256, "now": now, "body": codec.pack(document.body)}
+        with self._database.reading() as connection:
+            if _is_kept(connection, document, now):
+                return None
+        return codec.pack(document.body)
 
-    def _delete_document(self, sha256: str) -> None:
+    def _delete_damaged_document(self, sha256: str) -> None:
         """Delete a damaged body, so that the next put stores it again."""
         with (
             contextlib.suppress(StoreError),
             self._database.writing(reports_reset=False) as connection,
         ):
-            connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
+            packed = _packed(connection, sha256)  # again: it may have been stored meanwhile
+            if packed is None or codec.unpack(packed, sha256) is None:
+                connection.execute(
+                    "DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),)
+                )
 
     def _touch(self, now: float, digests: Iterable[str]) -> None:
         rows = ((now, bytes.fromhex(sha256)) for sha256 in digests)
@@ -313,6 +316,33 @@ class SqliteStore(LeaseThenPolicy):
                 return
             yield keys
             last = keys[-1][0]
+
+
+def _keep_document(
+    connection: sqlite3.Connection, document: Document | None, body: bytes | None, now: float
+) -> None:
+    """Store a document with the packed `body`, or without one if `_is_kept` does not find it.
+
+    Requires the transaction that stores the policy: since the document was looked for, it may have
+    been removed, or the file replaced.
+    """
+    if document is None:
+        return
+    if body is None:
+        if _is_kept(connection, document, now):
+            return
+        body = codec.pack(document.body)
+    connection.execute(_KEEP, {"sha256": bytes.fromhex(document.sha256), "now": now, "body": body})
+
+
+def _is_kept(connection: sqlite3.Connection, document: Document, now: float) -> bool:
+    """Whether the document is stored, and recorded as used within the last day."""
+    row = {
+        "sha256": bytes.fromhex(document.sha256),
+        "since": now - TOUCH,
+        "horizon": now + CLOCK_SKEW,
+    }
+    return connection.execute(_IS_KEPT, row).fetchone() is not None
 
 
 def _packed(connection: sqlite3.Connection, sha256: str) -> bytes | None:

@@ -177,6 +177,44 @@ def test_a_lost_or_damaged_body_is_a_miss_and_is_stored_again_by_the_next_put(st
     assert store.get(A) == policy(at=1001.0)
 
 
+@pytest.mark.parametrize("replacement", ["DELETE FROM documents", "another file"])
+def test_a_policy_is_not_put_without_its_document(store, rows, path, monkeypatch, replacement):
+    """The document is there when the store looks for it, and is not when it writes the policy."""
+    put(store, policy())
+    writing = store._database.writing
+
+    def lose_documents_then_write(**options):
+        monkeypatch.setattr(store._database, "writing", writing)
+        if replacement == "another file":
+            path.unlink()
+        else:
+            rows.execute(replacement)
+        return writing(**options)
+
+    monkeypatch.setattr(store._database, "writing", lose_documents_then_write)
+    put(store, policy(at=1001.0))
+
+    assert store.get(A) == policy(at=1001.0)
+
+
+def test_a_document_stored_again_while_its_loss_is_noticed_is_kept(store, rows, path, monkeypatch):
+    put(store, policy())
+    rows.execute("DELETE FROM documents")
+    writing = store._database.writing
+
+    def be_overtaken(**options):
+        other = SqliteStore(path)
+        put(other, policy(at=1001.0))
+        other.close()
+        return writing(**options)
+
+    monkeypatch.setattr(store._database, "writing", be_overtaken)
+    with pytest.raises(StoreError, match="is missing or damaged"):
+        store.get(A)
+
+    assert store.get(A) == policy(at=1001.0)
+
+
 def test_a_purge_removes_documents_that_no_audit_log_can_refer_to(store, rows):
     put(store, policy(A, body=b"old"))
     put(store, policy(B, body=b"kept"))

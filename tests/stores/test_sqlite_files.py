@@ -172,8 +172,8 @@ def assert_heals(fleet, path):
         assert member.call("open", path=str(path)) == ""
         member.call("work", calls=30, seed=1)
     for _ in range(3):
-        failures = [member.receive()["failures"] for member in work(fleet)]
-    assert failures == [0, 0, 0]
+        results = [member.receive() for member in work(fleet)]
+    assert results == [{"failures": 0, "last": ""}] * 3
     all_of(fleet, "close")
 
 
