@@ -48,10 +48,11 @@ def watched(tmp_path_factory, sites):
     """The metrics of a proxy that has passed, dropped and deferred, its /ready, and what it printed until its end."""
     folder = tmp_path_factory.mktemp("watched")
     (folder / "overrides.toml").write_text(OVERRIDE)
-    site = sites.start()
+    site, shut = sites.start(), sites.start()
+    shut.tap.close()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    seen = {"site": site}
+    seen = {"site": site, "shut": shut}
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:  # the tests' own clients would obey it, too
             patch.setenv("http_proxy", "http://me:sesame@parent.test:3128")
@@ -62,11 +63,11 @@ def watched(tmp_path_factory, sites):
             integration = stack.enter_context(starting)
         for target in ("/open", "/open", "/private/x?token=abc", "/private/y", "/private/z"):
             seen[target] = plain(integration, site.url + target)
-        plain(integration, "http://no-such-host.invalid/")
+        plain(integration, shut.url + "/")
         for path in ("metrics", "ready"):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as got:
                 seen[path] = got.read().decode()
-        eventually(lambda: any("no-such-host" in line for line in integration.output))
+        eventually(lambda: any(shut.url in line for line in integration.output))
     seen["printed"] = "".join(integration.output)
     return seen
 
@@ -100,7 +101,8 @@ def test_refusals_have_lines_and_repeats_are_counted(watched):
     rule = "line 2 of its robots.txt says 'Disallow: /private/', group '*' [agent mybot, id "
     assert len(lines) == 3
     assert f"drop (disallowed): GET {url}/private/x?token=REDACTED: {rule}" in lines[0]
-    assert "the host name does not exist; retry in" in lines[1]
+    refused = f"GET {watched['shut'].url}/: connect: connection refused; retry in"
+    assert refused in lines[1]
     assert re.search(r"INFO 2 more within \d+ s like: drop \(disallowed\): GET", lines[2])
 
 
