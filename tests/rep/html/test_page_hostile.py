@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
-from support.cost import LINEAR, growth
+from support.cost import FACTOR, LINEAR, growth
 
 from robots_guard.rep.html import page as page_module
 from robots_guard.rep.html.limits import TREE_TAGS, is_small_tree, relevant_length
@@ -88,8 +88,10 @@ START = {
 
 
 #: How often the short page repeats a text. A page of few tags is read by the tree, which is several
-#: times as fast as the tokenizer: of these texts the short page, too, must have too many for it.
-COUNTS = {"silent metas": 3_200}
+#: times as fast as the tokenizer, so the short page, too, must have too many for it.
+COUNT = TREE_TAGS + 100
+#: Of silent METAs most are not read, and the tree also reads a tag of few bytes.
+COUNTS = {"silent metas": 3_200, "slashes": 3_200}
 
 
 def page_of(kind: str, count: int) -> bytes:
@@ -100,9 +102,11 @@ def page_of(kind: str, count: int) -> bytes:
 
 @pytest.mark.parametrize("kind", REPEATED)
 def test_the_time_is_linear(kind, reader):
-    count = COUNTS.get(kind, 800)
-    ratio = growth(read, lambda count: page_of(kind, count) + NOINDEX.encode(), count)
+    count = COUNTS.get(kind, COUNT)
+    pages = [page_of(kind, count * times) + NOINDEX.encode() for times in (1, FACTOR)]
+    ratio = growth(read, lambda size: pages[size > count], count)
 
+    assert is_small_tree(pages[0]) == is_small_tree(pages[1])
     assert ratio < LINEAR
 
 
