@@ -375,6 +375,7 @@ def lossy(port: int) -> Iterator[tuple[int, threading.Event]]:
 def test_a_call_whose_answer_was_lost_is_retried_once(redis_server, clock):
     with lossy(redis_server.port) as (port, lose):
         store = opened(f"redis://127.0.0.1:{port}/0?timeout=20", clock)
+        _load_scripts(store)
 
         lose.set()
         put(store, policy())
@@ -395,6 +396,15 @@ def test_a_call_whose_answer_was_lost_is_retried_once(redis_server, clock):
         assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
         assert not lose.is_set()
         store.close()
+
+
+def _load_scripts(store) -> None:
+    """Let the server load the scripts: an answer that it lacks one says nothing about the call."""
+    put(store, policy(B))
+    assert store.take(B, "one", 1.0, 35.0)
+    store.release(B, "one")
+    store.reserve(B, 60.0, lambda: 1.0)
+    store.note_pause(B, 600.0, 1.0)
 
 
 # -- a server that refuses -------------------------------------------------------------------------
