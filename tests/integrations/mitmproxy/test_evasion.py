@@ -234,19 +234,32 @@ def test_ev192_an_upload(nothing_private):
 def test_ev197_numbers_that_are_an_address(host, integrations, sites):
     """Without a parent: the proxy itself would resolve the number."""
     site = sites.start()  # somewhere in 127/8, as the number is
-    while site.port in {integration.port for integration in integrations.values()}:
-        site = sites.start()  # the number and this port would be the proxy's own address
-    for integration in integrations.values():
-        before = len(integration.records())
-        answer = one_line(
-            integration,
-            f"http://{host}:{site.port}/private/x".encode(),
-            f"{host}:{site.port}".encode(),
-        )
-        assert answer.status in (403, 503)
-        (record,) = integration.records()[before:]
-        assert record["origin"] == f"http://127.0.0.1:{site.port}"
+    while (unheard := _unheard_port(site.port)) is None:
+        site = sites.start()
+    with unheard:
+        for integration in integrations.values():
+            before = len(integration.records())
+            answer = one_line(
+                integration,
+                f"http://{host}:{site.port}/private/x".encode(),
+                f"{host}:{site.port}".encode(),
+            )
+            assert answer.status in (403, 503)
+            (record,) = integration.records()[before:]
+            assert record["origin"] == f"http://127.0.0.1:{site.port}"
     assert site.seen()[0] == 0
+
+
+def _unheard_port(port: int) -> socket.socket | None:
+    """Take a port of 127.0.0.1, so that connections to it are refused; None if it is in use, such
+    as by a proxy of another test."""
+    taken = socket.socket()
+    try:
+        taken.bind(("127.0.0.1", port))
+    except OSError:
+        taken.close()
+        return None
+    return taken
 
 
 def test_ev199_an_address_inside_an_address(integrations, sites):
