@@ -157,8 +157,9 @@ def _crawl(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     # The crawl sends each request once, unchanged, whatever the response, and answers none with
     # the guard's copy of a robots.txt.
     settings |= {"DOWNLOAD_TIMEOUT": 40, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": 32}
-    meta = {"dont_cache": True}
-    requests = [{"url": url, "dont_filter": True, "meta": meta} for url in urls]
+    options = {"dont_filter": True, "meta": {"dont_cache": True}}
+    # Of two requests for a site that are in the queue, Scrapy takes the later one first.
+    requests = [{"url": url, "priority": -place, **options} for place, url in enumerate(urls)]
     return _by_url(crawl(requests, settings, folder=folder).records)
 
 
