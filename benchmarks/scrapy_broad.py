@@ -14,16 +14,20 @@ forbidden. Another process serves the pages.
 
 The add-on's other settings are the defaults, and the audit log is new in each crawl. A crawl is a
 fork of this process, which has imported every module that a short first crawl of each side has
-needed. Its CPU time is that of the whole
-process, user and system, from the fork to the end. In each round the sides run one after another in
-shuffled order; the result is the median of the rounds with its quartiles, and the median of the
-paired ratios.
+needed. Its CPU time is that of the whole process, user and system, from the fork to the end. In
+each round the sides run one after another in shuffled order; the result is the median of the rounds
+with its quartiles, and the median of the paired ratios.
+
+The time of the garbage collector is also shown apart. For each response, Scrapy starts
+CONCURRENT_ITEMS (100) tasks. When several responses arrive at once, these tasks trigger collections
+of everything in the process, and whether they do varies from run to run, on each side.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import multiprocessing
 import os
@@ -32,10 +36,11 @@ import socket
 import statistics
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawling import QUIET
 
@@ -172,16 +177,39 @@ def crawl(side: str, port: int, origins: int, scratch: str) -> dict[str, Any]:
     return crawler.stats.get_stats()
 
 
-def crawl_in_fork(side: str, port: int, origins: int) -> tuple[float, list[str]]:
-    """Crawl in a fork. Returns the seconds of CPU that it took, and the modules it has imported."""
+class Taken(NamedTuple):
+    """The seconds of CPU that a crawl took, and those of the garbage collector in it."""
+
+    seconds: float
+    collecting: float
+
+
+class CollectorClock:
+    """Adds up the CPU time of the garbage collector."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.seconds += time.thread_time() - self._began
+
+
+def crawl_in_fork(side: str, port: int, origins: int) -> tuple[Taken, list[str]]:
+    """Crawl in a fork. Returns what it took, and the modules it has imported."""
     with tempfile.TemporaryDirectory() as scratch:
         ours, theirs = multiprocessing.Pipe()
         child = os.fork()
         if not child:
             status = 1
             try:
+                clock = CollectorClock()
                 crawl(side, port, origins, scratch)
-                theirs.send(list(sys.modules))
+                theirs.send((clock.seconds, list(sys.modules)))
                 status = 0
             except BaseException:  # noqa: BLE001  the parent reports the status
                 traceback.print_exc()
@@ -189,7 +217,8 @@ def crawl_in_fork(side: str, port: int, origins: int) -> tuple[float, list[str]]
                 os._exit(status)
         _, status, usage = os.wait4(child, 0)
         assert status == 0, f"the crawl with {side} failed"
-        return usage.ru_utime + usage.ru_stime, ours.recv()
+        collecting, modules = ours.recv()
+        return Taken(usage.ru_utime + usage.ru_stime, collecting), modules
 
 
 def import_all(modules: list[str]) -> None:
@@ -206,20 +235,25 @@ def shown(samples: list[float], digits: int) -> str:
     return f"{median:.{digits}f} (quartiles {low:.{digits}f} to {high:.{digits}f})"
 
 
+def ratios(ours: list[float], theirs: list[float]) -> str:
+    return shown([mine / other for mine, other in zip(ours, theirs, strict=True)], 3)
+
+
 def main(rounds: int, origins: int, sides: list[str]) -> None:
-    """Print one line for each side, and its ratio to the built-in."""
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    """Print two lines for each side, with its ratio to the first."""
+    taken: dict[str, list[Taken]] = {side: [] for side in sides}
     with sites() as port:
         for side in sides:
             import_all(crawl_in_fork(side, port, 20)[1])
         for _ in range(rounds):
             for side in random.sample(sides, len(sides)):
-                taken, _ = crawl_in_fork(side, port, origins)
-                seconds[side].append(taken)
-    base = seconds[sides[0]]
-    for side, samples in seconds.items():
-        ratios = [ours / theirs for ours, theirs in zip(samples, base, strict=True)]
-        print(f"{side:8} {shown(samples, 2)} s of CPU; {shown(ratios, 3)} of {sides[0]}")
+                taken[side].append(crawl_in_fork(side, port, origins)[0])
+    whole = {side: [each.seconds for each in crawls] for side, crawls in taken.items()}
+    rest = {side: [each.seconds - each.collecting for each in taken[side]] for side in sides}
+    for side in sides:
+        for name, seconds in (("", whole), ("without gc", rest)):
+            ratio = ratios(seconds[side], seconds[sides[0]])
+            print(f"{side:8} {name:10} {shown(seconds[side], 2)} s; {ratio} of {sides[0]}")
 
 
 if __name__ == "__main__":
