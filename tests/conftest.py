@@ -24,6 +24,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
 
 TIMING = "timing"  # the group of all timing tests
+WAITING = "tests/integrations/"  # for the programs that they drive
 IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 YIELDING = 19  # the niceness of workers that run other tests
 
@@ -182,10 +183,18 @@ def _group(item: pytest.Item) -> str | None:
 def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests in the order in which workers get their groups: the timing tests first,
     then the largest groups, so that no long group is left to one worker at the end.
+
+    The tests of integrations mostly wait and the others mostly compute, so each kind is spread
+    evenly over the whole run.
     """
     groups = [_name_of_group(item) for item in items]
     sizes = Counter(groups)
-    order = sorted(range(len(items)), key=lambda n: (groups[n] != TIMING, -sizes[groups[n]]))
+    largest_first = sorted(range(len(items)), key=lambda n: -sizes[groups[n]])
+    places = {}
+    for waits in (True, False):
+        kind = [n for n in largest_first if items[n].nodeid.startswith(WAITING) is waits]
+        places.update({n: place / len(kind) for place, n in enumerate(kind)})
+    order = sorted(largest_first, key=lambda n: (groups[n] != TIMING, places[n]))
     return [items[n] for n in order]
 
 
