@@ -78,7 +78,7 @@ class Side:
             self._gate.shut(host, DAY)
         self._closes = closes
         if closes:
-            self._gate.lacks_policy = lambda _request, _origin: True
+            self._gate.lacks_policy = lambda _origin: True
 
     def microseconds_per_pop(self) -> float:
         """Return the CPU time of a pop in this round."""

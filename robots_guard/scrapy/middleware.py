@@ -119,6 +119,7 @@ class RobotsGuardMiddleware:
         self._passed: PassedRequests = WeakKeyDictionary()
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
+        self._gate.is_exempt = self._questions.is_exempt
         self._limits = WaitingLimits(crawler, self._gate, options.max_idle)
         self._pacing = Pacing(
             crawler,
@@ -555,9 +556,9 @@ class RobotsGuardMiddleware:
 
     # -- for the gate ------------------------------------------------------------------------------
 
-    def _lacks_policy(self, request: Request, origin: Origin) -> bool:
-        """Whether the request will have to wait for a policy."""
-        return origin not in self._known and not self._questions.is_exempt(request)
+    def _lacks_policy(self, origin: Origin) -> bool:
+        """Whether a request to the origin will have to wait for a policy."""
+        return origin not in self._known
 
     # -- a crawl -----------------------------------------------------------------------------------
 

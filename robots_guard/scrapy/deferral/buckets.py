@@ -2,7 +2,8 @@
 
 A bucket is named after its download slot, a space, and the key that closes it: its origin, or its
 origin, "#" and its group. A bucket without an origin is named after its slot alone: that of requests
-that no robots.txt governs, and every one of a job that began without the guard. These never close.
+that no robots.txt governs or that are exempt, and every one of a job that began without the guard.
+These never close.
 
 The next bucket is the one that Scrapy's DownloaderAwarePriorityQueue would choose among the open
 ones: of the slots with the fewest downloads, the first bucket after the last one taken, in the order

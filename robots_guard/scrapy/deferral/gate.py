@@ -40,7 +40,9 @@ class OriginGate:
     """The closed origins of one crawl. Shared by the memory queue, the disk queue and the
     middlewares.
 
-    `lacks_policy`, set by the middleware, tests whether a request's policy still has to be fetched.
+    The middleware sets two tests: `lacks_policy`, whether the policy of an origin still has to be
+    fetched; and `is_exempt`, whether the operator has exempted a request from robots.txt. Nothing
+    closes the bucket of an exempt request.
     `deferrals` is the state machine. `max_idle` is the most seconds that the crawl waits for a
     bucket to open, if it has nothing else to do.
     """
@@ -49,7 +51,8 @@ class OriginGate:
 
     def __init__(self, crawler: Crawler) -> None:
         self.max_idle = math.inf
-        self.lacks_policy: Callable[[Request, Origin], bool] = _never
+        self.lacks_policy: Callable[[Origin], bool] = _never
+        self.is_exempt: Callable[[Request], bool] = _never
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED, self._note_change)
         self._buckets: list[Buckets] = []
@@ -65,7 +68,7 @@ class OriginGate:
 
     def bucket(self, request: Request) -> str:
         """The bucket a request belongs to: its slot, a space, and the key that closes it."""
-        return self._bucket(request, _key_of(_origin_of(request)))
+        return self._bucket(request, _key_of(self._origin_of(request)))
 
     def is_scheduled(self, request: Request) -> bool:
         """Whether the request came out of the queue, and so can go back to it."""
@@ -131,19 +134,30 @@ class OriginGate:
         reaches the middleware.
         """
         self._release_unbegun()
-        origin = _origin_of(request)
+        origin = self._origin_of(request)
         key = _key_of(origin)
         has_left = self.deferrals.admit(
             request,
             key,
             time.monotonic(),
-            known=origin is None or not self.lacks_policy(request, origin),
+            known=origin is None or not self.lacks_policy(origin),
             group=_group_of(request, key),
         )
         if has_left:
             self._scheduled.add(request)
             self._handed_out = request
         return has_left
+
+    def _origin_of(self, request: Request) -> Origin | None:
+        """The origin that may close the request's bucket; None if no robots.txt governs it, or it is
+        exempt.
+        """
+        if self.is_exempt(request):
+            return None
+        try:
+            return split_cached(request.url)[0]
+        except (NotGoverned, MalformedURL):
+            return None
 
     def _bucket(self, request: Request, origin: str) -> str:
         slot: str = self._engine.downloader.get_slot_key(request)
@@ -218,8 +232,8 @@ class OriginGate:
         """Whether the request left the queue because its policy was unknown, and it still is."""
         if not self.deferrals.is_probing(request):
             return False
-        origin = _origin_of(request)
-        return origin is not None and self.lacks_policy(request, origin)
+        origin = self._origin_of(request)
+        return origin is not None and self.lacks_policy(origin)
 
     def defer_for_policy(self, request: Request) -> tuple[str, Request]:
         """Close the request's origin until `policy_ready`. Returns the origin, and the copy for the
@@ -298,14 +312,6 @@ def wait_of(decision: Decision) -> float:
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
 
 
-def _origin_of(request: Request) -> Origin | None:
-    """The origin of the request; None if no robots.txt governs it."""
-    try:
-        return split_cached(request.url)[0]
-    except (NotGoverned, MalformedURL):
-        return None
-
-
 @lru_cache(maxsize=8192)
 def _key_of(origin: Origin | None) -> str:
     """The key of an origin in the state machine; "" if no robots.txt governs the request."""
@@ -322,5 +328,5 @@ def _group_of(request: Request, origin: str) -> str:
     return origin
 
 
-def _never(_request: Request, _origin: Origin) -> bool:
+def _never(*_: object) -> bool:
     return False

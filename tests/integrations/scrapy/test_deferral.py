@@ -118,6 +118,35 @@ def test_many_hosts_in_one_download_slot_do_not_wait_for_each_other(net):
     assert down.targets == []
 
 
+def test_an_exempt_request_does_not_wait_for_a_policy(net):
+    site = net.origin(503)
+    judged = {"url": f"{site.url}/judged", "priority": 1}
+    exempt = {"url": f"{site.url}/exempt", "meta": {"dont_obey_robotstxt": True}}
+
+    done = crawl([judged, exempt], see_through=True, stop_when=[exempt["url"]], timeout=50)
+
+    assert done[exempt["url"]]["status"] == 200
+    assert done.record(exempt["url"])["reason"] == "bypassed"
+    assert site.targets == ["/exempt"]
+
+
+def test_an_exempt_request_does_not_wait_for_a_delay(net):
+    site = net.origin("User-agent: *\nCrawl-delay: 60\n")
+    pages, exempt = [f"{site.url}/{number}" for number in range(3)], f"{site.url}/exempt"
+
+    crawl(
+        pages,
+        follow={page: [exempt] for page in pages},
+        spider={"meta": {"dont_obey_robotstxt": True}},
+        see_through=True,
+        stop_when=[exempt],
+        timeout=50,
+    )
+
+    assert len(site.targets) == 2
+    assert site.targets[1] == "/exempt"
+
+
 def test_after_max_defer_a_deferral_becomes_a_drop(net):
     site = net.origin(503)
 

@@ -149,7 +149,7 @@ class QueueOfCrawl(RuleBasedStateMachine):
             startprios=state,
         )
         self.gate = OriginGate.of(crawler)
-        self.gate.lacks_policy = lambda _request, origin: str(origin) not in self.known
+        self.gate.lacks_policy = lambda origin: str(origin) not in self.known
 
     def teardown(self) -> None:
         if hasattr(self, "queue"):
