@@ -256,20 +256,26 @@ def test_raw_bytes_through_socks(socks_integration, http_site, first):
     assert http_site.origin.targets == ["/open"]
 
 
-def test_a_name_replaces_the_address_of_a_socks_client(socks_integration, http_site, net):
+def test_a_name_replaces_the_address_of_a_socks_client(socks_integration, sites, net):
     """Over SOCKS a client may have looked a name up itself. Its address is not believed: the name is judged,
     so the name is where the request goes."""
-    named = net.origin(
-        "User-agent: *\nDisallow: /closed/\n", address="127.0.0.1", port=http_site.port
-    )
+    site, named = _start_at_one_port(sites, net)
     claimed = f"localhost:{named.port}"
     for target, status in (("/private/x", 200), ("/closed/x", 403)):
-        with socks(socks_integration, http_site) as connection:
-            assert (
-                exchange(connection, request_of(http_site, target, host=claimed)).status == status
-            )
+        with socks(socks_integration, site) as connection:
+            assert exchange(connection, request_of(site, target, host=claimed)).status == status
     assert named.targets == ["/private/x"]
-    assert http_site.seen()[0] == 0
+    assert site.seen()[0] == 0
+
+
+def _start_at_one_port(sites, net):
+    """Start two sites that only their addresses tell apart. The second has that of `localhost`, where
+    the port of the first may be in use, such as by another test's proxy."""
+    while True:
+        site = sites.start()
+        with contextlib.suppress(OSError):
+            robots = "User-agent: *\nDisallow: /closed/\n"
+            return site, net.origin(robots, address="127.0.0.1", port=site.port)
 
 
 def test_another_port_in_the_host_field(socks_integration, http_site):
