@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import socket
 import subprocess
 import warnings
@@ -34,6 +35,7 @@ B = origin_of("https://b.test")
 KEY = b"sixteen bytes or more"
 REDIS, VALKEY = "redis-server", "valkey-server"
 SERVERS = (REDIS, VALKEY)  # programs that a RedisStore works with
+PORTS = range(10_000, 22_000)  # with 10,000 more, below Linux's ip_local_port_range
 
 
 def _unpackable(lines: int) -> bytes:
@@ -93,15 +95,18 @@ class Redis:
 
 
 def free_port() -> int:
-    """Return a free port whose cluster bus port, 10,000 above it, is also free."""
+    """Return a free port whose cluster bus port, 10,000 above it, is also free.
+
+    The system gives neither of them to a connection or to another test before a server has it.
+    """
     while True:
+        port = secrets.choice(PORTS)
         with (
-            socket.create_server(("127.0.0.1", 0)) as free,
-            contextlib.suppress(OSError, OverflowError),
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", port)),
+            socket.create_server(("127.0.0.1", port + 10_000)),
         ):
-            port: int = free.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 10_000)):
-                return port
+            return port
 
 
 def start_redis(directory, port: int = 0, *options: str, server: str = REDIS) -> Redis:
