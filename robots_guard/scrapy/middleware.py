@@ -23,6 +23,7 @@ import msgspec
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
@@ -55,7 +56,7 @@ from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
-from robots_guard.scrapy.spelling import TargetWriter, writer_of
+from robots_guard.scrapy.spelling import written_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class RobotsGuardMiddleware:
         )
         self._refused: WeakSet[Request] = WeakSet()
         # by scheme, as Scrapy keeps each handler for the whole crawl
-        self._writers: dict[str, TargetWriter] = {}
+        self._handlers: dict[str, Any] = {}
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
         self._has_warned = False
         self._has_warned_of_bypass = False
@@ -186,7 +187,7 @@ class RobotsGuardMiddleware:
             if decision is None:
                 result = await self._process(request)
             elif decision.verdict.action is Action.PASS and not self._must_announce(decision):
-                self._let_pass(request, _seal_of(request), decision)
+                self._let_pass(request, self._seal_of(request), decision)
             else:
                 result = await self._seal(request, decision=decision)
             has_passed = result is None
@@ -214,7 +215,7 @@ class RobotsGuardMiddleware:
         Invariant: it is the decision that `_decide` would return.
         """
         question = self._questions.plain_question(request)
-        if question is None or self._wire_target(request, question) != question.target:
+        if question is None or self._written_target(request) != question.target:
             return None
         return self._guard.peek(question, self._default_fetcher)
 
@@ -234,7 +235,8 @@ class RobotsGuardMiddleware:
         if self._refused:
             self._refused.discard(request)
         self.signals.begin(request)
-        self._passed[request] = PassedRequest(_seal_without_host(request), decision)
+        seal = request.method, request.url, decision.question.target, NO_HOSTS
+        self._passed[request] = PassedRequest(seal, decision)
         if self._responses.keeps_any:
             self._responses.begin(request)
         if self._pacing.has_paced:
@@ -252,7 +254,7 @@ class RobotsGuardMiddleware:
 
         Returns the copy to reschedule if it may not be made yet.
         """
-        seal = _seal_of(request)
+        seal = self._seal_of(request)
         self._refused.add(request)  # until it passes
         if decision is None:
             decision = await self._decide(request, deferral)
@@ -299,6 +301,7 @@ class RobotsGuardMiddleware:
     async def _decide(self, request: Request, deferral: Deferral | None) -> Decision | None:
         """The decision on a request; None if no robots.txt governs it."""
         try:
+            target = written_target(request, self._handler_of(request))
             question = self._questions.question(request, deferral)
         except NotGoverned:
             self._guard.counts[f"{Action.PASS}/{Reason.NOT_GOVERNED}"] += 1
@@ -309,7 +312,6 @@ class RobotsGuardMiddleware:
         if verdict is not None:
             return self._guard.decide(question, verdict)
         decision = await self._check(request, question)
-        target = self._wire_target(request, question)
         if target == question.target or decision.verdict.action is not Action.PASS:
             return decision
         return await self._check(request, msgspec.structs.replace(question, target=target))
@@ -321,14 +323,22 @@ class RobotsGuardMiddleware:
         await self._announce_if_due(request, decision)
         return decision
 
-    def _wire_target(self, request: Request, question: Question) -> str:
-        """The target that the download handler will write."""
-        scheme = question.origin.scheme
-        writer = self._writers.get(scheme)
-        if writer is None:
-            handler = handler_of(self._crawler.engine.downloader, scheme)
-            writer = self._writers[scheme] = writer_of(handler)
-        return writer(request.url, question.target)
+    def _written_target(self, request: Request) -> str | None:
+        """The target that the download handler will write; None if it will write none."""
+        try:
+            return written_target(request, self._handler_of(request))
+        except (NotGoverned, MalformedURL):
+            return None
+
+    def _handler_of(self, request: Request) -> Any:
+        """The handler that Scrapy chooses for a request."""
+        scheme = urlparse_cached(request).scheme
+        if scheme not in self._handlers:
+            self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
+        return self._handlers[scheme]
+
+    def _seal_of(self, request: Request) -> Seal:
+        return request.method, request.url, self._written_target(request), hosts_of(request)
 
     def _must_announce(self, decision: Decision) -> bool:
         """Whether the decision's robots.txt has yet to be announced."""
@@ -405,7 +415,7 @@ class RobotsGuardMiddleware:
     def _is_sealed(self, request: Request) -> bool:
         """Whether the request has passed, and has not been changed since it was judged."""
         passed = self._passed.get(request)
-        return passed is not None and passed.seal == _seal_of(request)
+        return passed is not None and passed.seal == self._seal_of(request)
 
     async def _rejudge_and_wait(self, request: Request) -> Request | None:
         if self._fetcher.owns(request):
@@ -454,25 +464,35 @@ class RobotsGuardMiddleware:
 
     async def _send(self, request: Request, send: Send) -> Response:
         """Send a request as it was judged; judge it again first if it has changed after the last
-        middleware.
+        middleware, or while it waited for its turn.
 
         Raises RobotsDisallowed or NotYet.
         """
         if self._fetcher.mark_sent(request):
             return await self._fetcher.send(request, send)
-        while not self._is_sealed(request):
-            seal = _seal_of(request)
-            decision = await self._decide(request, self._deferrals.get(request))
-            if decision is not None and decision.verdict.action is Action.DROP:
-                raise self._refuse(request, RobotsDisallowed(decision))
-            if decision is not None and decision.verdict.action is Action.DEFER:
-                raise NotYet(decision)
-            self._let_pass(request, seal, decision)
-        return await self._download(request, send)
+        while True:
+            while not self._is_sealed(request):
+                await self._judge_changed(request)
+            if not self._pacing.needs_turn(request):
+                break
+            await self._take_turn(request)
+            if self._is_sealed(request):
+                break
+        # Nothing is awaited between the last look at the seal and the handler.
+        return await self._pacing.download(request, send)
 
-    async def _download(self, request: Request, send: Send) -> Response:
+    async def _judge_changed(self, request: Request) -> None:
+        seal = self._seal_of(request)
+        decision = await self._decide(request, self._deferrals.get(request))
+        if decision is not None and decision.verdict.action is Action.DROP:
+            raise self._refuse(request, RobotsDisallowed(decision))
+        if decision is not None and decision.verdict.action is Action.DEFER:
+            raise NotYet(decision)
+        self._let_pass(request, seal, decision)
+
+    async def _take_turn(self, request: Request) -> None:
         try:
-            return await self._pacing.download(request, send)
+            await self._pacing.acquire_turn(request)
         except RobotsDisallowed as refusal:
             self._refuse(request, refusal)
             raise
@@ -625,12 +645,3 @@ class RobotsGuardMiddleware:
         self._guard.close()
         if self._direct is not None:
             self._direct.close()
-
-
-def _seal_of(request: Request) -> Seal:
-    return request.method, request.url, hosts_of(request)
-
-
-def _seal_without_host(request: Request) -> Seal:
-    """The seal of a request that has no Host field."""
-    return request.method, request.url, NO_HOSTS

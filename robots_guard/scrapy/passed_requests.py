@@ -17,8 +17,9 @@ from robots_guard.core.verdict import Decision
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: The parts of a request that its verdict depends on: method, URL and Host fields.
-Seal = tuple[str, str, Sequence[bytes]]
+#: The parts of a request that its verdict depends on: method, URL, the target that its download
+#: handler will write (None if it will write none), and Host fields.
+Seal = tuple[str, str, str | None, Sequence[bytes]]
 
 
 class PassedRequest(msgspec.Struct, frozen=True):

@@ -1,46 +1,125 @@
-"""Spelling: the target that a download handler writes for a URL.
+"""Spelling: the target that a download handler writes for a request.
 
 No library sends every URL exactly as it is spelt. Rules apply to the target that the origin
-receives, so that target is judged, too. For each of Scrapy's handlers the library it uses computes
-the target; any other handler is assumed to write URLs as Twisted does.
+receives, so that target is judged, too. For each of Scrapy's handlers it is computed from the source
+that the handler uses, by the library that it uses. Any other handler is assumed to write URLs as
+Twisted does, and to read them where Scrapy's handler for HTTP/2 does.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
-from urllib.parse import urldefrag
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urldefrag, urlparse
+
+from scrapy.utils.httpobj import urlparse_cached
+
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, split_cached, wire_text
+
+if TYPE_CHECKING:
+    from scrapy import Request
 
 #: Returns the target that a handler writes for a URL, given also the target as the URL spells it.
 TargetWriter = Callable[[str, str], str]
+#: A URL whose target urllib and Twisted keep: it has no parameters, no empty query, and no blank.
+_PLAIN = re.compile(
+    r'https?://[!-"$-.0->@-~]+(?!//)/[!-"$-:<->@-~]*(?:\?[!-"$-~]+)?(?:#[!-~]*)?'
+).fullmatch
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
+
+
+def written_target(request: Request, handler: Any) -> str:
+    """The target that a handler writes for a request.
+
+    Raises NotGoverned; and MalformedURL if the handler writes no clear target, or one for another
+    origin than that of the request's URL.
+    """
+    kind: Any = type(handler)
+    spelling = _spelling_of(kind)
+    own = _split(request.url)
+    url, read = request.url, own
+    if spelling.reads_parsed_url:
+        url = urlparse_cached(request).geturl()
+        if url != request.url:
+            read = _split(url)
+    if own is None and read is None:
+        raise NotGoverned(f"{request.url[:80]!r} is not http or https")
+    if own is None or read is None or own[0] != read[0]:
+        raise MalformedURL("changed in place to another site, while its handler uses the first one")
+    if read is own and not spelling.changes_plain and _PLAIN(url):
+        return own[1]
+    try:
+        written = spelling.write(url, read[1])
+    except ValueError as error:
+        raise MalformedURL(f"no target for its handler: {error}") from None
+    for target in (own[1], written):
+        # Twisted and aiohttp write these as they are, and servers read them in different ways.
+        if not target.startswith("/") or _BLANK.search(target):
+            raise MalformedURL("its handler would write a target that two servers read differently")
+    return written
+
+
+def _split(url: str) -> tuple[Origin, str] | None:
+    try:
+        return split_cached(url)
+    except NotGoverned:
+        return None
+
+
+class _Spelling(NamedTuple):
+    """How a handler writes URLs.
+
+    `reads_parsed_url`: it may write the URL that Scrapy has parsed, which stays the same when the
+    request's own is changed in place.
+    """
+
+    write: TargetWriter
+    reads_parsed_url: bool
+    changes_plain: bool  # it may change the target of a URL that matches _PLAIN
 
 
 def writer_of(handler: Any) -> TargetWriter:
     """The function for a handler."""
     kind: Any = type(handler)
-    return _writer_of(kind)
+    return _spelling_of(kind).write
 
 
 @cache
-def _writer_of(handler: type) -> TargetWriter:
-    """The function for Scrapy's handler that this one is, or derives from; otherwise Twisted's."""
+def _spelling_of(handler: type) -> _Spelling:
+    """The spelling of Scrapy's handler that this one is, or derives from; otherwise Twisted's."""
     modules = (kind.__module__ for kind in handler.__mro__)
-    return next((_WRITERS[module] for module in modules if module in _WRITERS), _twisted_target)
+    write = next((_WRITERS[module] for module in modules if module in _WRITERS), _twisted_target)
+    return _Spelling(
+        write,
+        reads_parsed_url=handler.__module__ not in _READ_OWN_URL,
+        changes_plain=write in (_aiohttp_target, _httpx_target),
+    )
 
 
 def _twisted_target(url: str, target: str) -> str:
     """The target by Twisted, which parses and reassembles URLs.
 
-    An empty parameter and (on some Pythons) two leading slashes do not survive that.
+    Empty parameters and queries, blanks at the end, and (on some Pythons) two leading slashes do
+    not survive that.
     """
-    if ";" not in target and not target.startswith("//"):
+    if _PLAIN(url):
         return target
     from twisted.web.client import URI
 
     parsed: Any = URI  # untyped
-    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
+    written = parsed.fromBytes(urldefrag(url)[0].encode("utf-8", "surrogateescape"))
+    return str(written.originForm, "latin-1")
+
+
+def _http2_target(url: str, _target: str) -> str:
+    """The target by Scrapy's handler for HTTP/2, which omits parameters and empty queries."""
+    parsed = urlparse(url)
+    query = f"?{parsed.query}" if parsed.query else ""
+    return wire_text(f"{parsed.path}{query}") or "/"
 
 
 def _aiohttp_target(url: str, target: str) -> str:
@@ -68,5 +147,13 @@ def _httpx_target(url: str, target: str) -> str:
     return raw_path.decode("latin-1")
 
 
-_AIOHTTP, _HTTPX = (f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
-_WRITERS: dict[str, TargetWriter] = {_AIOHTTP: _aiohttp_target, _HTTPX: _httpx_target}
+_HTTP11, _HTTP2, _AIOHTTP, _HTTPX = (
+    f"scrapy.core.downloader.handlers.{name}" for name in ("http11", "http2", "_aiohttp", "_httpx")
+)
+_WRITERS: dict[str, TargetWriter] = {
+    _HTTP11: _twisted_target,
+    _HTTP2: _http2_target,
+    _AIOHTTP: _aiohttp_target,
+    _HTTPX: _httpx_target,
+}
+_READ_OWN_URL = (_HTTP11, _AIOHTTP, _HTTPX)

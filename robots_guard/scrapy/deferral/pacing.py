@@ -111,7 +111,7 @@ class Pacing:
         Raises RobotsDisallowed, RobotsDeferred or NotYet.
         """
         if self._gate.is_scheduled(request):
-            return await self._acquire_turn(request)  # this downloader has no handler hook
+            return await self.acquire_turn(request)  # this downloader has no handler hook
         max_wait = self._remaining_wait(self._with_turn[request])
         with self._gate.outside_concurrency_limit(request):
             decision = await self._guard.turn(self._with_turn.pop(request), max_wait)
@@ -138,18 +138,16 @@ class Pacing:
     # -- in the handler hook -----------------------------------------------------------------------
 
     async def download(self, request: Request, send: Send) -> Response:
-        """Send a request when its turn comes.
-
-        Raises NotYet if that takes too long, and RobotsDisallowed if a robots.txt that was read
-        meanwhile forbids it.
-        """
-        self._recheck_pause(request)
-        if request in self._with_turn:
-            await self._acquire_turn(request)
+        """Send a request that needs no turn any more."""
         try:
             return await send(request)
         finally:
             self._mark_response_started(request)
+
+    def needs_turn(self, request: Request) -> bool:
+        """Whether the request has to take its turn (`acquire_turn`) before it is sent."""
+        self._recheck_pause(request)
+        return request in self._with_turn
 
     def _recheck_pause(self, request: Request) -> None:
         """Require a turn if the origin has asked for a pause while the request was in the slot's
@@ -162,8 +160,11 @@ class Pacing:
         if rechecked is not decision:
             self._with_turn[request] = rechecked
 
-    async def _acquire_turn(self, request: Request) -> None:
-        """Take the turn now. Raises NotYet or RobotsDisallowed.
+    async def acquire_turn(self, request: Request) -> None:
+        """Take the turn now.
+
+        Raises NotYet if that takes too long, and RobotsDisallowed if a robots.txt that was read
+        meanwhile forbids it.
 
         A turn that was taken before a long wait in the slot's queue is moved to now, or replaced by
         another.

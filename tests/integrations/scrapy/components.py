@@ -19,10 +19,12 @@ from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.robotstxt import RobotParser
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
 from robots_guard.audit.write.log import FileAuditLog
 from robots_guard.core.policy import Policy
+from robots_guard.guard.guard import Guard
 from robots_guard.origin import split_url
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 
@@ -256,6 +258,57 @@ class ChangesUrl:
             request._set_url(request.url.replace("/open?turn", "/private/turned"))
         elif request.url.endswith("/open?inside"):
             request._set_url(request.url.replace("/open?inside", "/open/inside"))
+
+
+class TurnsUrl:
+    """Changes a request's URL in place to the target in its query, if that names this place."""
+
+    place = "outside"
+
+    def process_request(self, request):
+        before, turn, target = request.url.partition(f"?{self.place}=")
+        if turn:
+            request._set_url("/".join(before.split("/", 3)[:3]) + target)
+
+
+class TurnsUrlBetween(TurnsUrl):
+    """The same, between the guard's gates."""
+
+    place = "between"
+
+
+class TurnsUrlInside(TurnsUrl):
+    """The same, nearer to the download handler than the guard, which it follows in the list of
+    settings."""
+
+    place = "inside"
+
+
+class TurnsUrlInTurn(TurnsUrl):
+    """An extension that does the same while the request waits for its turn."""
+
+    place = "turn"
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        changer, turn = cls(), Guard.turn
+
+        async def turn_and_change(guard, decision, patience=0.0):
+            granted = await turn(guard, decision, patience)
+            for request in crawler.engine.downloader.active:
+                changer.process_request(request)
+            return granted
+
+        Guard.turn = turn_and_change
+        return changer
+
+
+class ParsedUrlHandler(HTTP11DownloadHandler):
+    """Downloads the URL that Scrapy has parsed, as its handler for HTTP/2 does."""
+
+    async def download_request(self, request):
+        request._set_url(urlparse_cached(request).geturl())
+        return await super().download_request(request)
 
 
 class CopiesFetch:
