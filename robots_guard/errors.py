@@ -12,7 +12,8 @@
           x DamagedValue     it works, but the value of an origin is damaged, forged or another origin's
       x AuditLogError    a record could not be written
           x UnconfirmedRecord  it was written, but after an error it may not be durable
-      x ClosedGuard      a guard is used that is closed, or that belongs to the parent of a fork
+      x ClosedGuard      a guard is used that is closed, or that belongs to the parent of a fork or to
+                         another event loop
       x Abandoned        a proxy's client has left: see gateway/waits.py
       x NoRoomToWait     a proxy holds too many requests already: see gateway/waits.py
       x RequestRefused   the guard refused a request: see gateway/errors.py
@@ -82,5 +83,6 @@ class UnconfirmedRecord(AuditLogError):
 
 
 class ClosedGuard(RobotsGuardError):
-    """A guard of the Python API is used after it was closed, or in a forked child of the process that
-    opened it. The request was not judged, and must not be made."""
+    """A guard of the Python API is used after it was closed, in a forked child of the process that
+    opened it, or in a second event loop while the first is running. The request was not judged, and
+    must not be made."""

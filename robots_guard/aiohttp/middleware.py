@@ -12,6 +12,8 @@ The guard fetches robots.txt by a client of its own, never by the session.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Self
 
 import aiohttp
@@ -61,8 +63,10 @@ class GuardMiddleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send a request if it may be made."""
-        with CLIENT_ERRORS.raised():
-            judged = JudgedSend(self.guard.gate, request)
+        judged = JudgedSend.of(request, self.guard.gate)
+        if judged.is_in_use:  # this guard is listed twice
+            return await handler(request)
+        with CLIENT_ERRORS.raised(), judged.use():
             await judged.admit()
             response = await handler(request)
             try:
@@ -87,10 +91,14 @@ class GuardMiddleware:
 
 
 class JudgedSend:
-    """The `send` of one request, which writes only what was judged."""
+    """The `send` of one request, which writes only what was judged.
+
+    `is_in_use`: the middleware has been called with the request, and has not returned.
+    """
 
     def __init__(self, gate: Gate, request: aiohttp.ClientRequest) -> None:
-        self._gate = gate
+        self.is_in_use = False
+        self.gate = gate
         self._request = request
         self._send = request.send
         self._wire: Wire | None = None
@@ -98,12 +106,29 @@ class JudgedSend:
         # aiohttp has no hook at the write
         request.send = self._write  # type: ignore[method-assign,assignment]
 
+    @classmethod
+    def of(cls, request: aiohttp.ClientRequest, gate: Gate) -> JudgedSend:
+        """Return the one that the request has, as if it is repeated; or give it one."""
+        found = getattr(request.send, "__self__", None)
+        if isinstance(found, cls) and found.gate is gate:
+            return found
+        return cls(gate, request)
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Mark it as in use."""
+        self.is_in_use = True
+        try:
+            yield
+        finally:
+            self.is_in_use = False
+
     async def admit(self) -> Passage:
         """Judge the request as it is now, and wait for its turn. Raises RequestRefused."""
         wire = wire_of(self._request)
-        question, verdict = wire.question(self._gate.settings.agent)
+        question, verdict = wire.question(self.gate.settings.agent)
         self._wire = None
-        self._passage = await self._gate.admit(question, verdict)
+        self._passage = await self.gate.admit(question, verdict)
         self._wire = wire
         return self._passage
 
@@ -129,6 +154,6 @@ class JudgedSend:
             await passage.use()
             if self._wire == wire_of(self._request):
                 return passage
-        question, _ = wire_of(self._request).question(self._gate.settings.agent)
+        question, _ = wire_of(self._request).question(self.gate.settings.agent)
         why = "other middlewares kept changing the request"
-        raise RequestDisallowed(self._gate.refuse_unjudged(question, why))
+        raise RequestDisallowed(self.gate.refuse_unjudged(question, why))

@@ -39,6 +39,14 @@ T = TypeVar("T")
 SHORTEST_WAIT = 0.05  # seconds between two questions about the same request
 MAX_ROUNDS = 3  # of taking a turn that lapses before its request is written
 CLOSED = "the guard is closed: open another one"
+ELSEWHERE = (
+    "the guard is in use in another event loop that is running: open one guard for each loop, or one"
+    " with robots_guard.open_sync for all of them"
+)
+UNUSED = (
+    "its response came without the judged request, from a component behind the guard that answers"
+    " or sends requests by itself: put that in front of the guard"
+)
 
 
 class Passage:
@@ -78,7 +86,10 @@ class Passage:
 
     async def judge_response(self, head: ResponseHead) -> None:
         """Note that the response has begun, and judge what the site states in its fields. Raises
-        ResponseRefused if that denies a declared purpose."""
+        ResponseRefused if that denies a declared purpose; and RequestDisallowed if the permission
+        was never used, so that the response belongs to a request that was not judged."""
+        if not self._is_used:
+            raise RequestDisallowed(self._gate.refuse_unjudged(self._question, UNUSED))
         await self._gate.note_response(self.decision, head)
         self._gate.judge_response(self.decision, head)
 
@@ -93,6 +104,7 @@ class Gate:
         self._deferrals = DeferralMemory(clocks.monotonic)
         self._is_off = settings.signals == "off" and not settings.overrides
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # that has used the guard last
         self._held: set[asyncio.Task[Any]] = set()
 
     async def ask(self, question: Question, verdict: Verdict | None = None) -> Decision:
@@ -232,8 +244,15 @@ class Gate:
             self._held.discard(task)
 
     def _check_open(self) -> None:
+        """Raise ClosedGuard if the guard is closed, or in use in another loop: what several requests
+        wait for together, such as a fetch, belongs to one."""
         if self._is_closed:
             raise ClosedGuard(CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and self._loop.is_running():
+                raise ClosedGuard(ELSEWHERE)
+            self._loop = loop
 
 
 def _is_cancelling() -> bool:

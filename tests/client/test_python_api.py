@@ -21,7 +21,7 @@ from support.waiting import eventually, until
 import robots_guard
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.core.pacing import MAX_TURN_AGE
-from robots_guard.testing import RecordingOrigin
+from robots_guard.testing import RecordingOrigin, Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 SLOW = "User-agent: *\nCrawl-delay: {}\n"
@@ -271,6 +271,29 @@ def test_the_twin_is_used_from_many_threads_at_once(site):
 
     assert found == [True] * 50 + [False] * 50
     assert len(site.robots_fetches) == 1
+
+
+def test_a_guard_of_one_event_loop_cannot_be_used_in_another_that_runs(net):
+    """What is fetched for both belongs to the first, so that the second would wait for ever."""
+    slow = net.origin(lambda _request: Reply(body=RULES, delay=1))
+    guard = robots_guard.open("mybot")
+
+    async def ask() -> bool:
+        return bool(await guard.can_fetch(f"{slow.url}/open"))
+
+    def ask_in_another_loop() -> bool:
+        return asyncio.run(asyncio.wait_for(ask(), 30))
+
+    async def ask_in_both() -> bool:
+        first = asyncio.create_task(ask())
+        await until(lambda: slow.received)
+        with pytest.raises(robots_guard.ClosedGuard, match=r"with robots_guard\.open_sync"):
+            await asyncio.to_thread(ask_in_another_loop)
+        return await first
+
+    assert asyncio.run(ask_in_both())
+    assert asyncio.run(ask())  # one loop after another
+    asyncio.run(guard.aclose())
 
 
 def test_a_guard_that_is_forgotten_ends_its_thread(site):

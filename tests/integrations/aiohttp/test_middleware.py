@@ -23,6 +23,7 @@ from robots_guard.aiohttp import (
     AiohttpResponseRefused,
     middleware,
 )
+from robots_guard.client.gate import Gate
 from robots_guard.testing import RecordingOrigin
 
 SMUGGLED = b"0\r\n\r\nGET /private/x HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -205,6 +206,45 @@ async def test_a_later_middleware_cannot_write_more_after_the_judgement(site, se
         return await handler(request)
 
     await refused_behind(change, site, settings)
+
+
+async def test_a_response_without_the_judged_request_is_an_error(site, settings):
+    """A middleware behind the guard has made a request of its own, which was not judged."""
+
+    async def own(request, handler):
+        return await request.session.get(f"{site.url}/private/x", middlewares=())
+
+    async with (
+        middleware("mybot", **settings) as guarded,
+        aiohttp.ClientSession(middlewares=[guarded, own]) as session,
+    ):
+        with pytest.raises(AiohttpDisallowed, match="put that in front of the guard") as refused:
+            await session.get(f"{site.url}/open")
+
+    assert refused.value.decision.verdict.reason == "not-judged"
+
+
+async def test_a_guard_that_is_listed_twice_takes_one_turn(net, settings, monkeypatch):
+    slow = net.origin("User-agent: *\nCrawl-delay: 0.2\n")
+    taken, take = [], Gate.take
+
+    async def counted(gate, question, verdict=None):
+        taken.append(question.target)
+        return await take(gate, question, verdict)
+
+    async def repeat(request, handler):
+        (await handler(request)).close()
+        return await handler(request)
+
+    monkeypatch.setattr(Gate, "take", counted)
+    async with middleware("mybot", hold_max=30, **settings) as guarded:
+        async with aiohttp.ClientSession(middlewares=[guarded, guarded]) as session:
+            for path in ("/a", "/b"):
+                (await session.get(slow.url + path)).close()
+        async with aiohttp.ClientSession(middlewares=[repeat, guarded]) as session:
+            (await session.get(f"{slow.url}/c")).close()
+
+    assert taken == slow.targets == ["/a", "/b", "/c", "/c"]
 
 
 async def test_a_proxy_gets_the_judged_request(net, site, session):

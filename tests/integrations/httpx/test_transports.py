@@ -249,6 +249,40 @@ def test_a_wrapped_transport_cannot_send_it_to_another_origin(net, site, setting
     assert closed.targets == []
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_response_to_a_request_that_was_not_announced_is_an_error(
+    site, settings, tmp_path, is_async
+):
+    """A subclass that makes a request of its own must hand on the extension `trace`."""
+
+    def own(request: httpx.Request) -> httpx.Request:
+        return httpx.Request("GET", request.url.copy_with(path="/private/x"))
+
+    class Own(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            return super().handle_request(own(request))
+
+    class AsyncOwn(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return await super().handle_async_request(own(request))
+
+    async def get() -> None:
+        if is_async:
+            transport = AsyncTransport("mybot", wrapped=AsyncOwn(), **settings)
+            async with httpx.AsyncClient(transport=transport) as client:
+                await client.get(f"{site.url}/open")
+        else:
+            with httpx.Client(transport=Transport("mybot", wrapped=Own(), **settings)) as client:
+                client.get(f"{site.url}/open")
+
+    with pytest.raises(HttpxDisallowed, match="put that in front of the guard") as refused:
+        await get()
+
+    assert refused.value.decision.verdict.reason == "not-judged"
+    (record,) = decisions(tmp_path / "audit_log")
+    assert (record["reason"], record["url"]) == ("not-judged", f"{site.url}/open")
+
+
 @pytest.mark.timing
 def test_a_wrapped_transport_that_sends_twice_takes_two_turns(net, settings):
     slow = net.origin("User-agent: *\nCrawl-delay: 0.4\n")
