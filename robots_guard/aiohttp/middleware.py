@@ -14,13 +14,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Self
 
 import aiohttp
 from aiohttp.connector import Connection
 
 from robots_guard.aiohttp.errors import CLIENT_ERRORS
-from robots_guard.aiohttp.outgoing import end_after_response, frame, response_head, wire_of
+from robots_guard.aiohttp.outgoing import (
+    CheckedTransport,
+    end_after_response,
+    frame,
+    is_connected_to_origin,
+    response_head,
+    wire_of,
+)
 from robots_guard.client.async_guard import AsyncGuard
 from robots_guard.client.factory import open_gate
 from robots_guard.client.gate import Gate, Passage
@@ -29,6 +37,7 @@ from robots_guard.gateway.errors import RequestDisallowed
 from robots_guard.gateway.wire import Wire
 
 MAX_ROUNDS = 6  # of judging a request that is changed meanwhile
+CHANGED = "a trace or a request class would write something else than was judged"
 
 
 def middleware(
@@ -139,11 +148,15 @@ class JudgedSend:
 
     async def _write(self, connection: Connection) -> aiohttp.ClientResponse:
         """Write the request to a connection."""
+        request = self._request
         with CLIENT_ERRORS.raised():
             passage = await self._use()
-        if frame(self._request, passage.decision.question.origin.authority):
-            end_after_response(connection)
-        return await self._send(connection)
+            if not is_connected_to_origin(request, connection):
+                raise self._refusal("its connection goes to another origin than the judged one")
+            if frame(request, passage.decision.question.origin.authority):
+                end_after_response(connection)
+            CheckedTransport(request, connection.protocol, partial(self._refusal, CHANGED))
+            return await self._send(connection)
 
     async def _use(self) -> Passage:
         """Return the passage of the request as it is now, with its turn. Raises RequestRefused."""
@@ -154,6 +167,8 @@ class JudgedSend:
             await passage.use()
             if self._wire == wire_of(self._request):
                 return passage
+        raise self._refusal("other middlewares kept changing the request")
+
+    def _refusal(self, why: str) -> RequestDisallowed:
         question, _ = wire_of(self._request).question(self.gate.settings.agent)
-        why = "other middlewares kept changing the request"
-        raise RequestDisallowed(self.gate.refuse_unjudged(question, why))
+        return RequestDisallowed(self.gate.refuse_unjudged(question, why))

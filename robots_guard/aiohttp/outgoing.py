@@ -1,10 +1,14 @@
-"""Outgoing requests of aiohttp: as they will be written, and the framing of their bodies.
+"""Outgoing requests of aiohttp: as they will be written, the framing of their bodies, and the check of
+what is written.
 
 After a request with a body, the connection is not used again, because a server that does not read
 the body takes it for its next request.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import aiohttp
 from aiohttp import hdrs
@@ -67,6 +71,65 @@ def frame(request: aiohttp.ClientRequest, authority: str) -> bool:
         headers[hdrs.CONNECTION] = "close"
     request.headers = headers
     return length != 0
+
+
+class CheckedTransport:
+    """Stands for the transport of a connection until the head of a request is written to it.
+
+    It writes only the request line, Host and framing that the request has now: a trace
+    (`on_request_headers_sent`) or a request class of a project can still change them. `refuse` makes
+    the exception for any other head.
+    """
+
+    def __init__(
+        self, request: aiohttp.ClientRequest, protocol: Any, refuse: Callable[[], Exception]
+    ) -> None:
+        self._head = _head_of(request)
+        self._refuse = refuse
+        self._protocol = protocol
+        self._transport = protocol.transport
+        protocol.transport = self
+
+    def write(self, data: bytes) -> None:
+        """Write the head. Raises what `refuse` makes."""
+        if self._protocol.transport is self:  # else the connection is lost
+            self._protocol.transport = self._transport
+        head, end, _ = bytes(data).partition(b"\r\n\r\n")
+        if not end or _judged_lines(head) != self._head:
+            raise self._refuse()
+        self._transport.write(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        """Write the head. Raises what `refuse` makes."""
+        self.write(b"".join(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the connection's own transport."""
+        return getattr(self._transport, name)
+
+
+def _head_of(request: aiohttp.ClientRequest) -> list[bytes]:
+    """The lines of the head that are judged, as they are to be written."""
+    is_absolute = request.proxy and not request.is_ssl()
+    target = str(request.url) if is_absolute else request.url.raw_path_qs
+    version = request.version
+    lines = [f"{request.method} {target} HTTP/{version.major}.{version.minor}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items() if _is_produced(name)]
+    return [_encoded(line) for line in lines]
+
+
+def _judged_lines(head: bytes) -> list[bytes]:
+    """The request line of a written head, and each field that `frame` produces."""
+    line, *fields = head.split(b"\r\n")
+    names = [field.partition(b":")[0].strip().decode("latin-1") for field in fields]
+    produced = [field for name, field in zip(names, fields, strict=True) if _is_produced(name)]
+    return [line, *produced]
+
+
+def is_connected_to_origin(request: aiohttp.ClientRequest, connection: Connection) -> bool:
+    """Whether a connection was made for the request's origin, which a component may have changed
+    meanwhile."""
+    return connection._key[:3] == request.connection_key[:3]  # noqa: SLF001  (not public)
 
 
 def end_after_response(connection: Connection) -> None:

@@ -25,6 +25,7 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 _MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # in these, :authority stands for Host
 _VERSIONS = ("HTTP/1.0", "HTTP/1.1", *_MULTIPLEXED)
 _BREAKS = re.compile(rb"[\r\n\0]")
+_TOKEN_LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+\n)*")
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -44,7 +45,7 @@ class Wire(NamedTuple):
     addressed: bool  # whether `host` may be an address that stands for a name
     user_agents: tuple[str, ...]  # every User-Agent field
     coding: str  # Transfer-Encoding
-    clean: bool  # no field has a line break or NUL, which an HTTP/1 writer would pass on
+    clean: bool  # each name is a token, and no field has a line break or NUL: some writers pass them on
     client: str
     fetch_destination: str = ""  # the Sec-Fetch-Dest field, if there is one
     fetch_origin: str = ""  # the Origin field, if there is one
@@ -80,7 +81,7 @@ class Wire(NamedTuple):
             addressed=addressed,
             user_agents=user_agents,
             coding=coding,
-            clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
+            clean=_is_clean(fields),
             client=client,
             fetch_destination=destination,
             fetch_origin=origin,
@@ -140,7 +141,7 @@ class Wire(NamedTuple):
         if not TOKEN.fullmatch(self.method):
             return _drop(Reason.MALFORMED_TARGET, "the method is not a token")
         if not self.clean:
-            return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
+            return _drop(Reason.MALFORMED_TARGET, "a line break or a malformed name in a field")
         # Some servers see no body, and read requests in its bytes.
         if self.coding.lower() not in (
             "",
@@ -195,6 +196,13 @@ class Ambiguous(Exception):
 
 def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
+
+
+def _is_clean(fields: Fields) -> bool:
+    """Whether each field is one line with a token as its name (RFC 9112 section 5)."""
+    if _BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))):
+        return False
+    return _TOKEN_LINES.fullmatch(b"".join(name + b"\n" for name, _ in fields)) is not None
 
 
 #: Every Host field, every User-Agent, the Transfer-Encoding, Sec-Fetch-Dest and Origin.

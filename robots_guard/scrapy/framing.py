@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 
+from robots_guard.gateway.wire import TOKEN
+
 if TYPE_CHECKING:
     from scrapy import Request
 
@@ -29,18 +31,21 @@ def frame(request: Request, handler: Any) -> None:
     after a body.
 
     Servers behind CGI or WSGI read Content_Length as Content-Length, so those spellings are
-    removed, too. `handler` is the one that sends the request, None if it is unknown.
+    removed, too; and so are fields whose names are no tokens, because some handlers write a
+    "Transfer-Encoding " or "Host " that lenient servers read as a field without the blank.
+    `handler` is the one that sends the request, None if it is unknown.
     """
-    framing = [name for name in request.headers if _is_framing(name)]
-    for name in framing:
+    unclear = [name for name in request.headers if _is_unclear(name)]
+    for name in unclear:
         del request.headers[name]
     if request.body and _speaks_http1(handler):
         request.headers[b"Connection"] = b"close"
 
 
 @lru_cache(maxsize=1024)  # requests have the same few names
-def _is_framing(name: bytes) -> bool:
-    return name.lower().replace(b"_", b"-") in _FRAMING
+def _is_unclear(name: bytes) -> bool:
+    is_framing = name.lower().replace(b"_", b"-") in _FRAMING
+    return is_framing or not TOKEN.fullmatch(name.decode("latin-1"))
 
 
 def _speaks_http1(handler: Any) -> bool:

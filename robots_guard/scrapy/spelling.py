@@ -18,6 +18,7 @@ from urllib.parse import urldefrag, urlparse
 from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.gateway.wire import TOKEN
 from robots_guard.origin import Origin, split_cached, wire_text
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ _BLANK = re.compile(r"[\x00-\x20\x7f]")
 def written_target(request: Request, handler: Any) -> str:
     """The target that a handler writes for a request.
 
-    Raises NotGoverned; and MalformedURL if the handler writes no clear target, or one for another
-    origin than that of the request's URL.
+    Raises NotGoverned; and MalformedURL if the handler writes no clear target or method, or a target
+    for another origin than that of the request's URL.
     """
     kind: Any = type(handler)
     spelling = _spelling_of(kind)
@@ -50,6 +51,8 @@ def written_target(request: Request, handler: Any) -> str:
         raise NotGoverned(f"{request.url[:80]!r} is not http or https")
     if own is None or read is None or own[0] != read[0]:
         raise MalformedURL("changed in place to another site, while its handler uses the first one")
+    if not TOKEN.fullmatch(request.method):
+        raise MalformedURL("the method is not a token")
     if read is own and not spelling.changes_plain and _PLAIN(url):
         return own[1]
     try:

@@ -208,6 +208,64 @@ async def test_a_later_middleware_cannot_write_more_after_the_judgement(site, se
     await refused_behind(change, site, settings)
 
 
+async def refused_with(site, settings, **options) -> None:
+    """Request an open page in a session with these options. The request must be refused at the
+    write, and nothing may reach the site."""
+    async with (
+        middleware("mybot", **settings) as guarded,
+        aiohttp.ClientSession(middlewares=[guarded], **options) as session,
+    ):
+        with pytest.raises(AiohttpDisallowed) as refused:
+            await session.get(f"{site.url}/open")
+
+    assert refused.value.decision.verdict.reason == "not-judged"
+    assert site.targets == []
+
+
+@pytest.mark.parametrize("name", ["Host", "host ", "Content-Length", "Transfer_Encoding"])
+async def test_a_trace_cannot_change_what_was_judged(site, settings, name):
+    async def change(_session, _context, parameters):
+        parameters.headers.add(name, "other.example")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(change)
+    await refused_with(site, settings, trace_configs=[trace])
+
+
+async def test_a_request_class_cannot_write_something_else(site, settings):
+    class Elsewhere(aiohttp.ClientRequest):
+        async def send(self, conn):
+            self.url = self.url.with_path("/private/x")
+            return await super().send(conn)
+
+    await refused_with(site, settings, request_class=Elsewhere)
+
+
+async def test_a_connection_to_another_origin_is_not_used(net, site, settings):
+    other = net.origin()
+
+    class Elsewhere(aiohttp.TCPConnector):
+        async def connect(self, req, *args, **options):
+            url, req.url = req.url, URL(other.url)
+            try:
+                return await super().connect(req, *args, **options)
+            finally:
+                req.url = url
+
+    await refused_with(site, settings, connector=Elsewhere())
+    assert other.received == []
+
+
+@pytest.mark.parametrize("name", ["Host ", "Transfer-Encoding ", "Host:", "X Y", ""])
+async def test_a_field_name_that_is_no_token_is_refused(session, site, name):
+    """Lenient servers read "Transfer-Encoding : chunked", and a request in the body."""
+    with pytest.raises(AiohttpDisallowed) as refused:
+        await session.post(f"{site.url}/open", headers={name: "chunked"}, data=SMUGGLED)
+
+    assert refused.value.decision.verdict.reason == "malformed-target"
+    assert site.targets == []
+
+
 async def test_a_response_without_the_judged_request_is_an_error(site, settings):
     """A middleware behind the guard has made a request of its own, which was not judged."""
 

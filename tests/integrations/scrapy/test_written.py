@@ -181,3 +181,32 @@ def test_a_url_that_is_changed_in_place_while_the_request_waits_for_its_turn(net
     assert done.verdict(urls[1]) == done.verdict("inline") == ("drop", "disallowed")
     assert site.targets == ["/open/0"]
     assert recorded(site.targets) <= passed(done)
+
+
+@pytest.mark.parametrize("handler", [HTTP11, H2, AIOHTTP, HTTPX])
+def test_names_and_methods_that_are_no_tokens_are_not_written(handler, net, ca, tmp_path):
+    """Lenient servers read "Transfer-Encoding : chunked", and a request in the body; a proxy that
+    speaks HTTP/1 to its servers may pass on a method with a line break."""
+    fields = {
+        "Host ": "other.test",
+        "Transfer-Encoding ": "chunked",
+        " Content-Length": "0",
+        "": "x",
+    }
+    with site_for(handler, net, ca, tmp_path) as site:
+        fielded = {
+            "url": f"{site.url}/fields",
+            "method": "POST",
+            "body": "0\r\n\r\n",
+            "headers": fields,
+        }
+        methods = [
+            {"url": f"{site.url}/{number}", "method": method}
+            for number, method in enumerate(("GET /private/x HTTP/1.1\r\nX:", "G ET", ""))
+        ]
+
+        done = crawl([fielded, *methods], settings_for(handler))
+
+        received = site.received()
+    assert received == ["/fields"]
+    assert [done.verdict(each["url"]) for each in methods] == [("drop", "malformed-target")] * 3
