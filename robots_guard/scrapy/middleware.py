@@ -23,7 +23,6 @@ import msgspec
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 from scrapy.http import Response
-from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
@@ -56,7 +55,7 @@ from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
-from robots_guard.scrapy.spelling import written_target
+from robots_guard.scrapy.spelling import parsed_url, written_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ class RobotsGuardMiddleware:
             if decision is None:
                 result = await self._process(request)
             elif decision.verdict.action is Action.PASS and not self._must_announce(decision):
-                self._let_pass(request, self._seal_of(request), decision)
+                self._let_pass(request, _seal_of(request), decision)
             else:
                 result = await self._seal(request, decision=decision)
             has_passed = result is None
@@ -235,7 +234,7 @@ class RobotsGuardMiddleware:
         if self._refused:
             self._refused.discard(request)
         self.signals.begin(request)
-        seal = request.method, request.url, decision.question.target, NO_HOSTS
+        seal = request.method, request.url, parsed_url(request), NO_HOSTS
         self._passed[request] = PassedRequest(seal, decision)
         if self._responses.keeps_any:
             self._responses.begin(request)
@@ -254,7 +253,7 @@ class RobotsGuardMiddleware:
 
         Returns the copy to reschedule if it may not be made yet.
         """
-        seal = self._seal_of(request)
+        seal = _seal_of(request)
         self._refused.add(request)  # until it passes
         if decision is None:
             decision = await self._decide(request, deferral)
@@ -331,14 +330,12 @@ class RobotsGuardMiddleware:
             return None
 
     def _handler_of(self, request: Request) -> Any:
-        """The handler that Scrapy chooses for a request."""
-        scheme = urlparse_cached(request).scheme
+        """The handler that Scrapy chooses for a request; None if there is none."""
+        parsed = parsed_url(request)
+        scheme = parsed.scheme if parsed is not None else ""
         if scheme not in self._handlers:
             self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
         return self._handlers[scheme]
-
-    def _seal_of(self, request: Request) -> Seal:
-        return request.method, request.url, self._written_target(request), hosts_of(request)
 
     def _must_announce(self, decision: Decision) -> bool:
         """Whether the decision's robots.txt has yet to be announced."""
@@ -415,7 +412,7 @@ class RobotsGuardMiddleware:
     def _is_sealed(self, request: Request) -> bool:
         """Whether the request has passed, and has not been changed since it was judged."""
         passed = self._passed.get(request)
-        return passed is not None and passed.seal == self._seal_of(request)
+        return passed is not None and passed.seal == _seal_of(request)
 
     async def _rejudge_and_wait(self, request: Request) -> Request | None:
         if self._fetcher.owns(request):
@@ -482,7 +479,7 @@ class RobotsGuardMiddleware:
         return await self._pacing.download(request, send)
 
     async def _judge_changed(self, request: Request) -> None:
-        seal = self._seal_of(request)
+        seal = _seal_of(request)
         decision = await self._decide(request, self._deferrals.get(request))
         if decision is not None and decision.verdict.action is Action.DROP:
             raise self._refuse(request, RobotsDisallowed(decision))
@@ -645,3 +642,7 @@ class RobotsGuardMiddleware:
         self._guard.close()
         if self._direct is not None:
             self._direct.close()
+
+
+def _seal_of(request: Request) -> Seal:
+    return request.method, request.url, parsed_url(request), hosts_of(request)

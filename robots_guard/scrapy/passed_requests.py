@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import ParseResult
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -17,9 +18,9 @@ from robots_guard.core.verdict import Decision
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: The parts of a request that its verdict depends on: method, URL, the target that its download
-#: handler will write (None if it will write none), and Host fields.
-Seal = tuple[str, str, str | None, Sequence[bytes]]
+#: The parts of a request that its verdict depends on: method, URL, the URL as Scrapy has parsed it
+#: (None if it cannot), and Host fields. A download handler reads one of the URLs.
+Seal = tuple[str, str, ParseResult | None, Sequence[bytes]]
 
 
 class PassedRequest(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urldefrag, urlparse
+from urllib.parse import ParseResult, urldefrag, urlparse
 
 from scrapy.utils.httpobj import urlparse_cached
 
@@ -33,6 +33,15 @@ _PLAIN = re.compile(
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
+def parsed_url(request: Request) -> ParseResult | None:
+    """The URL that Scrapy parsed first, which stays the same when the request's own is changed in
+    place; None if it cannot be parsed."""
+    try:
+        return urlparse_cached(request)
+    except ValueError:
+        return None
+
+
 def written_target(request: Request, handler: Any) -> str:
     """The target that a handler writes for a request.
 
@@ -43,16 +52,17 @@ def written_target(request: Request, handler: Any) -> str:
     spelling = _spelling_of(kind)
     own = _split(request.url)
     url, read = request.url, own
-    if spelling.reads_parsed_url:
-        url = urlparse_cached(request).geturl()
+    parsed = parsed_url(request) if spelling.reads_parsed_url else None
+    if parsed is not None:
+        url = parsed.geturl()
         if url != request.url:
             read = _split(url)
     if own is None and read is None:
         raise NotGoverned(f"{request.url[:80]!r} is not http or https")
     if own is None or read is None or own[0] != read[0]:
         raise MalformedURL("changed in place to another site, while its handler uses the first one")
-    if not TOKEN.fullmatch(request.method):
-        raise MalformedURL("the method is not a token")
+    if request.method == "CONNECT" or not TOKEN.fullmatch(request.method):
+        raise MalformedURL("its method is no token, or CONNECT, which has no target")
     if read is own and not spelling.changes_plain and _PLAIN(url):
         return own[1]
     try:
@@ -76,8 +86,7 @@ def _split(url: str) -> tuple[Origin, str] | None:
 class _Spelling(NamedTuple):
     """How a handler writes URLs.
 
-    `reads_parsed_url`: it may write the URL that Scrapy has parsed, which stays the same when the
-    request's own is changed in place.
+    `reads_parsed_url`: it may write `parsed_url`.
     """
 
     write: TargetWriter

@@ -202,11 +202,13 @@ def test_names_and_methods_that_are_no_tokens_are_not_written(handler, net, ca, 
         }
         methods = [
             {"url": f"{site.url}/{number}", "method": method}
-            for number, method in enumerate(("GET /private/x HTTP/1.1\r\nX:", "G ET", ""))
+            for number, method in enumerate(
+                ("GET /private/x HTTP/1.1\r\nX:", "G ET", "", "CONNECT")
+            )
         ]
 
         done = crawl([fielded, *methods], settings_for(handler))
 
         received = site.received()
     assert received == ["/fields"]
-    assert [done.verdict(each["url"]) for each in methods] == [("drop", "malformed-target")] * 3
+    assert [done.verdict(each["url"]) for each in methods] == [("drop", "malformed-target")] * 4
