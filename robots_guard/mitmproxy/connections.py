@@ -13,13 +13,12 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
-from robots_guard.mitmproxy.request.description import address_of
 from robots_guard.mitmproxy.request.destinations import PREFIX
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.mitmproxy.service import Service, bypassed_by
@@ -56,8 +55,8 @@ class Connections:
             log.exception("robots_guard failed; the connection is intercepted")
 
     async def _may_pass_through(self, client: connection.Client, origin: Origin) -> bool:
-        guard, _, settings = self._service.guard_or_raise()
-        question = _connect_question(client, origin, settings.agent)
+        guard = self._service.guard_or_raise().guard
+        question = self._service.question_of(client, origin)
         refusal = await self._service.destinations.verdict(client, origin)
         if refusal is not None:
             guard.decide(question, refusal)
@@ -78,12 +77,11 @@ class Connections:
     def tls_failed_client(self, data: tls.TlsData) -> None:
         """Record a failed handshake: usually the client does not trust the proxy's CA. Nothing was sent."""
         with contextlib.suppress(SettingsError):
-            guard, _, settings = self._service.guard_or_raise()
+            guard = self._service.guard_or_raise().guard
             address = data.context.server.address
             origin = _origin_of_address(*address[:2]) if address else UNREADABLE._replace(port=443)
-            question = _connect_question(
-                data.context.client, origin._replace(scheme="https"), settings.agent
-            )
+            client = data.context.client
+            question = self._service.question_of(client, origin._replace(scheme="https"))
             guard.decide(
                 question,
                 refusal_of(Reason.NOT_INTERCEPTED, _describe_client_fault(data.conn.error or "")),
@@ -114,9 +112,9 @@ class Connections:
 
     def _enforce(self, verdict: Verdict, data: server_hooks.ServerConnectionHookData) -> None:
         """Record a verdict on a connection and enforce it. One that cannot be recorded is refused, too."""
-        guard, _, settings = self._service.guard_or_raise()
+        guard = self._service.guard_or_raise().guard
         host, port = data.server.address[:2] if data.server.address else (UNREADABLE.host, 443)
-        question = _connect_question(data.client, _origin_of_address(host, port), settings.agent)
+        question = self._service.question_of(data.client, _origin_of_address(host, port))
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
@@ -136,13 +134,6 @@ def _describe_client_fault(error: str) -> str:
             f" trust the proxy's certificate: {_REMEDY}"
         )
     return f"TLS with the client failed: {words}"
-
-
-def _connect_question(client: connection.Client, origin: Origin, agent: str) -> Question:
-    """The question to record for a connection that is not a request."""
-    return Question(
-        origin=origin, target="/", agent=agent, method="CONNECT", client=address_of(client)
-    )
 
 
 def _origin_of_address(host: str, port: int) -> Origin:

@@ -471,8 +471,8 @@ class Enforcer:
     ) -> Decision:
         """Record that a request was stopped at the write."""
         log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
-        guard, _, settings = self._service.guard_or_raise()
-        question, _ = wire_of(request, client).question(settings.agent)
+        guard = self._service.guard_or_raise().guard
+        question, _ = wire_of(request, client).question(self._service.agent_of(client))
         decision = guard.decide(question, refusal_of(Reason.NOT_JUDGED, why))
         self._status_site.remember(decision)
         return decision

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import NamedTuple
 
-from mitmproxy import ctx
+from mitmproxy import connection, ctx
 
 from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
@@ -32,6 +32,7 @@ from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.egress.fetcher import MitmFetcher
 from robots_guard.mitmproxy.egress.passthrough import Passthrough
 from robots_guard.mitmproxy.replies.status import HOST
+from robots_guard.mitmproxy.request.description import address_of
 from robots_guard.mitmproxy.request.destinations import ClientDestinations, reverse_targets
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.origin import Origin
@@ -97,6 +98,20 @@ class Service:
         self.passthrough = Passthrough(parts(settings.passthrough))
         self._decision_log = DecisionLog(settings.log, settings.privacy, self.invocation)
         self._refusals = RefusalTemplates(settings.contact, self.invocation)
+
+    def question_of(self, client: connection.Client, origin: Origin) -> Question:
+        """The question about a connection that is not a request, for the agent of its user."""
+        return Question(
+            origin=origin,
+            target="/",
+            agent=self.agent_of(client),
+            method="CONNECT",
+            client=address_of(client),
+        )
+
+    def agent_of(self, client: connection.Client) -> str:
+        """The agent as which a client's connection is judged: its user's, or the operator's."""
+        return self.identity.agents(_user_of(client), ())[0]
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -258,6 +273,13 @@ class Service:
 def bypassed_by(setting: str, why: str) -> Verdict:
     """The verdict on traffic that passes because of an operator's setting."""
     return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=setting, detail=why)
+
+
+def _user_of(client: connection.Client) -> str | None:
+    """The user as whom mitmproxy's addon proxyauth has authenticated a connection (CONNECT, SOCKS)."""
+    addon = ctx.master.addons.get("proxyauth")
+    credentials = None if addon is None else addon.authenticated.get(client)
+    return None if credentials is None else credentials[0]
 
 
 def _listening() -> Addresses:

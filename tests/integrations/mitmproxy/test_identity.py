@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-
 import pytest
 from integrations.mitmproxy.conftest import KINDS
-from integrations.mitmproxy.wire import plain
+from integrations.mitmproxy.wire import credentials, htpasswd, plain
 
 RULES = """
 User-agent: mybot
@@ -69,17 +66,11 @@ def test_both_the_named_agent_and_the_operators(start, site):
     assert site.origin.targets == ["/closed-to-the-rest"]
 
 
-def credentials(user, password="secret"):
-    return (
-        f"Proxy-Authorization: Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}\r\n"
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_authenticated_users_agent(kind, start, site, tmp_path):
     agents, users = tmp_path / "agents.toml", tmp_path / "users"
     agents.write_text('[users]\nalice = "other"\n')
-    users.write_text("".join(f"{user}:{{SHA}}{_sha('secret')}\n" for user in ("alice", "bob")))
+    users.write_text(htpasswd("alice", "bob"))
     with start(kind, "--proxyauth", f"@{users}", agents=str(agents)) as integration:
         assert named(integration, site, "/closed-to-other", fields=credentials("alice")) == 403
         assert named(integration, site, "/closed-to-mybot", fields=credentials("alice")) == 200
@@ -93,10 +84,6 @@ def test_an_authenticated_users_agent(kind, start, site, tmp_path):
     assert not any(
         name.startswith("proxy-") for request in site.origin.received for name in request.headers
     )
-
-
-def _sha(password):
-    return base64.b64encode(hashlib.sha1(password.encode()).digest()).decode()
 
 
 @pytest.mark.parametrize("kind", KINDS)

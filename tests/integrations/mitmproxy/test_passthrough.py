@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from integrations.mitmproxy.conftest import KINDS
-from integrations.mitmproxy.wire import connected, exchange
+from integrations.mitmproxy.wire import connected, credentials, exchange, htpasswd
 from support.waiting import eventually
 
 from robots_guard.errors import SettingsError
@@ -24,11 +24,11 @@ def hello_to(host):
     )
 
 
-def pinned(integration, site, ca_file, target="/open"):
+def pinned(integration, site, ca_file, target="/open", fields=""):
     """A client that trusts the site's own authority only; the status, or None if it gave up."""
     context = ssl.create_default_context(cafile=str(ca_file))
     with connected(integration) as connection:
-        connect = f"CONNECT {site.authority} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n"
+        connect = f"CONNECT {site.authority} HTTP/1.1\r\nHost: {site.authority}\r\n{fields}\r\n"
         assert exchange(connection, connect.encode(), body=False).status == 200
         with (
             contextlib.suppress(ssl.SSLError),
@@ -72,6 +72,37 @@ def test_a_listed_host_with_a_closing_robots_txt_is_refused(start, sites, ca_fil
             )
         )
     assert site.origin.targets == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_connection_is_judged_and_recorded_as_its_users_agent(
+    kind, start, sites, ca_file, tmp_path
+):
+    agents, users = tmp_path / "agents.toml", tmp_path / "users"
+    agents.write_text('[users]\nalice = "other"\n')
+    users.write_text(htpasswd("alice", "bob"))
+    closed = sites.start("https", "User-agent: other\nDisallow: /\n")
+    unlisted = sites.start("https")
+    with start(
+        kind, "--proxyauth", f"@{users}", agents=str(agents), passthrough=closed.host
+    ) as integration:
+        assert pinned(integration, unlisted, ca_file, fields=credentials("alice")) is None
+        assert pinned(integration, unlisted, ca_file, fields=credentials("bob")) is None
+        assert pinned(integration, closed, ca_file, fields=credentials("alice")) is None
+        assert pinned(integration, closed, ca_file, fields=credentials("bob")) == 200
+        eventually(
+            lambda: (
+                sorted((each["agent"], each["reason"]) for each in integration.records())
+                == [
+                    ("mybot", "bypassed"),
+                    ("mybot", "not-intercepted"),
+                    ("other", "disallowed"),
+                    ("other", "not-intercepted"),
+                    ("other", "not-intercepted"),
+                ]
+            )
+        )
+    assert closed.origin.targets == ["/open"]
 
 
 def test_another_sni_does_not_pass_through(start, sites, ca_file):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
@@ -102,6 +104,18 @@ def read_answer(connection: socket.socket, *, body: bool = True) -> Answer:
     while len(content) < length and (more := connection.recv(length - len(content))):
         content += more
     return Answer(int(line.split()[1]), headers, content)
+
+
+def credentials(user: str, password: str = "secret") -> str:
+    """The header field with which a client authenticates itself to the proxy."""
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return f"Proxy-Authorization: Basic {encoded}\r\n"
+
+
+def htpasswd(*users: str, password: str = "secret") -> str:
+    """A file with users in htpasswd's format."""
+    digest = base64.b64encode(hashlib.sha1(password.encode()).digest()).decode()
+    return "".join(f"{user}:{{SHA}}{digest}\n" for user in users)
 
 
 def closed(connection: socket.socket) -> bytes:
