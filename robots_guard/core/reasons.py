@@ -195,6 +195,7 @@ MEANINGS: dict[str, Meaning] = {
         Party.CLIENT,
         BAD_REQUEST,
         heritrix=UNFETCHABLE,
+        replay=Comparison.NOTHING,
     ),
     Reason.AMBIGUOUS_AUTHORITY: Meaning(
         "The request names more than one site, so it is not clear whose robots.txt applies.",

@@ -11,7 +11,7 @@ from audit.evidence_log import line_of
 
 from robots_guard.audit.bundle.archive import MANIFEST, NoBundle, manifest_of, write_archive
 from robots_guard.audit.bundle.trust import BundleTrust
-from robots_guard.audit.bundle.verification import verify_bundle
+from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
 
 NO_TRUST = BundleTrust()
 
@@ -33,6 +33,11 @@ def is_archive_refused(data: bytes, trust: BundleTrust = NO_TRUST) -> bool:
         return verify_bundle(data, trust).is_contradicted
     except NoBundle:
         return True
+
+
+def contradictions(result: Verification) -> list[str]:
+    """What contradicts a bundle."""
+    return [each.sentence for each in result.claims if each.state is ClaimState.CONTRADICTED]
 
 
 def with_manifest(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ from robots_guard.audit.record import (
     override_fields,
 )
 from robots_guard.core.codec import EMPTY
-from robots_guard.core.overrides import parse
+from robots_guard.core.overrides import Overrides, parse
 from robots_guard.core.policy import PINNED
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
@@ -533,7 +534,7 @@ def _pin_problem(record: Record, basis: Basis) -> str | None:
     if text is None:
         return None
     try:
-        found = parse(text, _TERMS)
+        found = _overrides_in(text)
         applied = found.terms(origin_of(record.origin), _TERMS, seconds_of(record.at)).override
     except (SettingsError, MalformedURL, NotGoverned, RecursionError):
         return None  # reported elsewhere
@@ -568,9 +569,15 @@ def _check_override(record: Judged, loaded: OverridesRecord | None, findings: _F
         )
 
 
+@lru_cache(maxsize=8)  # most decisions of a bundle have the same overrides
+def _overrides_in(text: str) -> Overrides:
+    """The overrides in a text. Raises SettingsError."""
+    return parse(text, _TERMS)
+
+
 def _override_problem(record: Judged, text: str) -> str | None:
     try:
-        entries = parse(text, _TERMS).entries
+        entries = _overrides_in(text).entries
     except (SettingsError, RecursionError) as error:
         return f"the overrides in force cannot be read: {error}"
     found = [each.exemption for each in entries if each.exemption.id == record.override]

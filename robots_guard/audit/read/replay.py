@@ -7,7 +7,9 @@ redacted query, the state of the turns) is reported as a caveat, never guessed.
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,6 +46,17 @@ TURN_NOT_COMPARED = (
     "the request passed but had to wait for its turn: the delay is compared, the turn is not"
 )
 _TERMS = {field.name: field.type for field in msgspec.structs.fields(Terms)}
+_ESCAPED = re.compile("%(?:[01][0-9A-F]|20|7F|[89A-F][0-9A-F])")
+#: The reasons of verdicts that depend on the target, and not on the origin alone.
+_BY_TARGET = frozenset(
+    (
+        Reason.ALLOWED,
+        Reason.DISALLOWED,
+        Reason.USAGE_RESERVED,
+        Reason.VISIT_TIME,
+        Reason.BYPASSED,
+    )
+)
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
 
 
@@ -90,10 +103,29 @@ def replay(judgement: Judgement, now: float | None = None) -> Replayed:
     terms = _with_override(_terms(record, judgement.settings), judgement)
     question = _question(record, terms, now)
     policy = _policy(record, question.origin, judgement.document or b"", now)
-    verdict = check.judge_offline(question, terms, policy, now)
-    if judgement.settings.get("report_only") == "True":  # settings are recorded as text
-        verdict = as_report_only(verdict)
-    return Replayed(verdict, _differences(record, verdict), _caveats(judgement))
+    is_report_only = judgement.settings.get("report_only") == "True" and not question.is_own
+
+    def judged(target: str) -> Verdict:
+        asked = msgspec.structs.replace(question, target=target)
+        found = check.judge_offline(asked, terms, policy, now)
+        return as_report_only(found) if is_report_only else found
+
+    verdict = judged(question.target)
+    differences, caveats = _differences(record, verdict), _caveats(judgement)
+    if differences and (raw := _with_raw_bytes(question.target)) != question.target:
+        # Records have each such byte escaped, whether it was sent escaped or not.
+        other = judged(raw)
+        if not _differences(record, other):
+            verdict, differences = other, []
+    if record.reason == Reason.UNREACHABLE and record.sha256 is None and record.failure is None:
+        differences = []
+        caveats.append("no robots.txt was known in time, and so none is replayed")
+    if differences and _depends_on_hidden_part(judgement, verdict):
+        differences = []
+        caveats.append(
+            f"it depends on the part of the URL that was not recorded: the recorded part is {verdict.reason}"
+        )
+    return Replayed(verdict, differences, caveats)
 
 
 def is_not_compared(record: Record | SignalsRecord) -> bool:
@@ -120,11 +152,14 @@ def _with_override(terms: Terms, judgement: Judgement) -> Terms:
     if record.override is None or judgement.overrides is None:
         return terms
     try:
-        found = parse(judgement.overrides, terms)
+        found = _overrides_in(judgement.overrides, terms)
         origin = origin_of(record.origin)
     except (MalformedURL, NotGoverned, RecursionError) as error:
         raise SettingsError(f"the override of {record.id} cannot be read: {error}") from error
     return found.terms(origin, terms, _seconds(record.at))
+
+
+_overrides_in = lru_cache(maxsize=8)(parse)  # most decisions of a bundle have the same overrides
 
 
 def _replay_response(judgement: Judgement, record: SignalsRecord, today: float | None) -> Replayed:
@@ -144,7 +179,7 @@ def _replay_response(judgement: Judgement, record: SignalsRecord, today: float |
         client_pays=record.component in PAYING,
         can_use_links_only=record.follow_only,
     )
-    if judgement.settings.get("report_only") == "True":
+    if judgement.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
     caveats = _caveats_of_uses(record, today) + _caveats_of_override(judgement)
     return Replayed(verdict, _differences_of_uses(record, verdict), caveats)
@@ -275,8 +310,21 @@ def _question(record: Record, terms: Terms, now: float) -> Question:
         since = now - terms.max_defer if record.action == "drop" else now
         deferral = Deferral(record.defers, since)
     return Question(
-        origin=origin, target=target, agent=record.agent, method=record.method, deferral=deferral
+        origin=origin,
+        target=target,
+        agent=record.agent,
+        method=record.method,
+        deferral=deferral,
+        robots_txt_of=_origin(record.robots_txt_of) if record.robots_txt_of else None,
     )
+
+
+def _origin(text: str) -> Origin:
+    """A recorded origin. Raises SettingsError."""
+    try:
+        return origin_of(text)
+    except (NotGoverned, MalformedURL) as error:
+        raise SettingsError(f"{text[:80]!r} is no origin: {error}") from error
 
 
 def _policy(record: Record, origin: Origin, body: bytes, now: float) -> Policy:
@@ -330,6 +378,31 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
     )
 
 
+def _with_raw_bytes(target: str) -> str:
+    """A target with the bytes unescaped that no record has as they were sent."""
+    return _ESCAPED.sub(lambda found: chr(int(found[0][1:], 16)), target)
+
+
+def _is_cut(record: Record) -> bool:
+    return REDACTED in record.url or record.url.endswith("...")
+
+
+def _hides_queries(settings: dict[str, str]) -> bool:
+    return settings.get("audit_query", "redact") in ("drop", "hash")
+
+
+def _depends_on_hidden_part(judgement: Judgement, verdict: Verdict) -> bool:
+    """Whether a verdict may differ only because the URL was not recorded as it was sent: both are
+    reached by the target."""
+    record = judgement.record
+    assert isinstance(record, Record)
+    if not (_is_cut(record) or _hides_queries(judgement.settings)):
+        return False
+    return verdict.reason in _BY_TARGET and (
+        record.reason in _BY_TARGET or meaning_of(record.reason).replay is Comparison.DELAY
+    )
+
+
 def _differences(record: Record, verdict: Verdict) -> list[str]:
     if meaning_of(record.reason).replay is Comparison.DELAY:
         # The rules let it pass; it was deferred because it had to wait for its turn.
@@ -361,11 +434,11 @@ def _caveats(judgement: Judgement) -> list[str]:
     record, settings = judgement.record, judgement.settings
     assert isinstance(record, Record)
     caveats = []
-    if REDACTED in record.url or record.url.endswith("..."):
+    if _is_cut(record):
         caveats.append(
             "the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed"
         )
-    if settings.get("audit_query", "redact") in ("drop", "hash"):
+    if _hides_queries(settings):
         caveats.append(
             "queries were not recorded as sent: a rule that matches them cannot be replayed"
         )
