@@ -1,8 +1,8 @@
-"""Signatures of the audit log's checkpoints, by Ed25519 (RFC 8032).
+"""Signatures of the audit log's checkpoints, and of bundles, by Ed25519 (RFC 8032).
 
 A signature covers a statement in ASCII: the writer, the number of the last line that is covered, the
-time, and the chain's head at that line. Keys and signatures are written in base64 (RFC 4648); a
-public key is its 32 bytes. Nothing here reads a file: see audit/key_files.py.
+time, and the chain's head at that line; or the digest of a bundle's manifest. Keys and signatures
+are written in base64 (RFC 4648); a public key is its 32 bytes. Nothing here reads a file: see audit/key_files.py.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def statement_of(writer: str, last: int, at: str | None, head: str) -> bytes:
     """What the signature of a checkpoint covers. `last` is the number before the checkpoint's own,
     and `head` the chain's hash up to there, in hexadecimal digits."""
     return f"robots_guard checkpoint 1\n{writer}\n{last}\n{at or ''}\n{head}\n".encode("ascii")
+
+
+def bundle_statement(manifest: bytes) -> bytes:
+    """What the signature of a bundle covers: its manifest, and so all of its files."""
+    return f"robots_guard bundle 1\n{hashlib.sha256(manifest).hexdigest()}\n".encode("ascii")
 
 
 def verify_signature(key: str, signature: str, statement: bytes) -> bool:

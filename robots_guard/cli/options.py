@@ -103,6 +103,11 @@ def chain_options(command: F) -> F:
     return command
 
 
+def signing_key_option(command: F) -> F:
+    """Add the option for the key that signs."""
+    return _option("audit_signing_key")(command)
+
+
 def store_option(command: F) -> F:
     """Add the option for the store."""
     return _option("store")(config_option(command))

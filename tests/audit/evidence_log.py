@@ -71,7 +71,7 @@ class EvidenceLog(NamedTuple):
     began: float
 
     def bundle(self, *ids: str, **where: str) -> bytes:
-        """A bundle of these decisions, or of those that a filter selects."""
+        """A bundle of these decisions, or a signed one of those that a filter selects."""
         target = io.BytesIO()
         with Search(self.directory) as search:
             write_bundle(
@@ -81,6 +81,7 @@ class EvidenceLog(NamedTuple):
                 documents=self.documents.get,
                 now=self.began + 3600,
                 ids=ids,
+                signer=self.signer if where else None,
             )
         return target.getvalue()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -146,3 +147,47 @@ def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):
     assert "signatures are not checked" in missing
     assert "index.html says what the other files say" in missing
     assert missing.count("pip install 'robots_guard[audit]'") == 2
+
+
+def test_a_bundle_of_a_period_says_what_it_reaches(here, evidence, tmp_path):
+    path, late = tmp_path / "period.zip", tmp_path / "before.zip"
+    key = tmp_path / "key.pem"
+    written = here("audit", "bundle", "--since", "1h", "-o", path)
+    before = here("audit", "bundle", "--since", "3h", "--until", "2h", "-o", late)
+    shown = here("audit", "replay", path, "--keys", key)
+    record = json.loads(here("audit", "query", "--json").out)
+
+    assert (written.status, before.status) == (0, 0)
+    assert "not proven: what the crawler did from " in written.err
+    assert "no writer has a run of lines in it" in before.err
+    assert shown.status == 0
+    assert re.match(
+        r"period    all lines from \S+Z to \S+Z, of each writer with a chain that wrote in that time\n"
+        rf"writer    {record['writer']}: lines 1 \(\S+Z\) to \d \(\S+Z\), \d here, \d hidden,"
+        r" 0 missing, signed until \S+Z\n",
+        shown.out,
+    )
+    assert "states by a signature that the bundle has each record of its selection" in shown.out
+    assert here("audit", "replay", late, "--keys", key).status == 1
+    assert here("audit", "replay", late).status == 0
+
+
+def test_a_bundle_of_a_period_that_is_not_signed_says_how_to_sign_it(
+    here, evidence, variables, tmp_path
+):
+    key = tmp_path / "key.pem"
+    variables.delenv("ROBOTS_GUARD_AUDIT_SIGNING_KEY")
+    unsigned = here("audit", "bundle", "--since", "1h", "-o", tmp_path / "a.zip")
+    signed = here(
+        "audit", "bundle", "--since", "1h", "--audit-signing-key", key, "-o", tmp_path / "b.zip"
+    )
+    variables.setenv("ROBOTS_GUARD_AUDIT_SIGNING_KEY", str(tmp_path / "none.pem"))
+    unusable = here("audit", "bundle", "--since", "1h", "-o", tmp_path / "c.zip")
+
+    assert "no signature covers the bundle. Make it with --audit-signing-key" in unsigned.err
+    assert "no signature covers" not in signed.err
+    assert "the bundle is not signed: " in unusable.err
+    assert [
+        here("audit", "replay", tmp_path / name, "--keys", key).status
+        for name in ("a.zip", "b.zip", "c.zip")
+    ] == [1, 0, 1]

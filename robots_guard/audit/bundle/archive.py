@@ -24,6 +24,7 @@ LARGEST_ARCHIVE = 256 * 1024 * 1024  # bytes
 LARGEST_CONTENT = 256 * 1024 * 1024  # bytes of all files together
 MOST_FILES = 20_000
 MANIFEST = "MANIFEST.sha256"
+SIGNATURE = "signature.json"  # of the manifest
 
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can state
 _NAME = re.compile(r"([a-z]{1,20}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,160}")
@@ -172,11 +173,11 @@ def _zip_entry(name: str) -> zipfile.ZipInfo:
 
 
 def manifest_of(files: dict[str, bytes]) -> bytes:
-    """The digests of all files but the manifest, as `sha256sum -c` reads them."""
+    """The digests of all files but the manifest and its signature, as `sha256sum -c` reads them."""
     lines = [
         f"{hashlib.sha256(content).hexdigest()}  {name}\n"
         for name, content in sorted(files.items())
-        if name != MANIFEST
+        if name not in (MANIFEST, SIGNATURE)
     ]
     return "".join(lines).encode()
 

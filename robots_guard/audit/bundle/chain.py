@@ -162,6 +162,7 @@ def _run(
         missing=last - (first.seq - before) + 1 - count,
         since=first.at or "",
         until=until,
+        signed_until=seal.at if seal is not None else "",
         begins=begins,
         ends=ends,
     )

@@ -25,6 +25,7 @@ from robots_guard.audit.bundle.contents import (
     Parts,
     encoded,
 )
+from robots_guard.audit.bundle.derivation import END_OF_TIME
 from robots_guard.audit.bundle.selection import related_ids
 from robots_guard.audit.bundle.trace import FURTHEST_ANCHOR, Trace, Wanted, trace
 from robots_guard.audit.bundle.warc_response import BadWarc, extract, read_response, uuid_of
@@ -230,16 +231,21 @@ def _traces(
 
 
 def _firsts_in_period(search: Search, selection: BundleSelection) -> dict[str, int]:
-    """The first number of each writer in the period, if there is one."""
+    """The number of each writer before its first in the period, if it wrote both then or earlier and
+    then or later: even without a line in the period, its chain shows that there is none."""
     if not selection.has_period:
         return {}
     where = selection.wanted
     same = {name: getattr(where, name) for name in ("component", "job", "writer")}
-    condition, values = conditions(Filter(kind=None, since=where.since, until=where.until, **same))
-    sql = f"SELECT writer, min(seq) FROM records WHERE {condition} GROUP BY 1"
+    condition, values = conditions(Filter(kind=None, **same))
+    sql = (
+        f'SELECT writer, min(seq) FILTER ("at" >= ?) FROM records WHERE {condition} GROUP BY 1'
+        ' HAVING max("at") >= ? AND min("at") < ?'
+    )
+    until = where.until or END_OF_TIME
     return {
-        writer: number
-        for writer, number in search.rows(sql, values)
+        writer: max(1, number - 1)
+        for writer, number in search.rows(sql, [where.since, *values, where.since, until])
         if writer and WRITER_NAME.fullmatch(writer)
     }
 

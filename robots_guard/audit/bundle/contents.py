@@ -10,6 +10,7 @@
     completeness.json       what was selected, and which numbers of each writer are accounted for
     index.html              all of it for people                         (derived)
     MANIFEST.sha256         the digests of the other files               (derived)
+    signature.json          who states that nothing that was selected is left out
 
 Invariant: a file that is derived follows from the others, so that a reader can make it again and
 compare it. Each JSON file has one spelling.
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from robots_guard.audit.bundle.archive import MANIFEST, NoBundle
+from robots_guard.audit.bundle.archive import MANIFEST, SIGNATURE, NoBundle
 from robots_guard.audit.read.reader import Filter, read_line
 from robots_guard.audit.record import AnyRecord
 
@@ -55,6 +56,13 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     last: int
     at: str
     head: str
+    key: str
+    signature: str
+
+
+class BundleSignature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The signature of a bundle's manifest, by its maker."""
+
     key: str
     signature: str
 
@@ -110,6 +118,7 @@ class NumberRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     missing: int  # numbers without a line: not written, as on a full disk, or removed
     since: str  # the time of its first line
     until: str  # the time of its last line, or of the checkpoint after it
+    signed_until: str  # the time of its last signed checkpoint; empty if it has none
     begins: str
     ends: str
 
@@ -120,6 +129,7 @@ class Completeness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     format: str = FORMAT
     selection: BundleSelection
     period: str
+    uncovered: list[str]  # the times in the period in which no run of lines reaches
     runs: list[NumberRun]
     without_chain: dict[str, int]  # disclosed lines, by writer
     missing: list[str]
@@ -201,7 +211,7 @@ def _under(files: dict[str, bytes], folder: str) -> list[str]:
 
 
 def _check_names(files: dict[str, bytes]) -> None:
-    known = {RECORDS, SETTINGS, COMPLETENESS, PAGE, MANIFEST}
+    known = {RECORDS, SETTINGS, COMPLETENESS, PAGE, MANIFEST, SIGNATURE}
     for name in files.keys() - known:
         is_chain = name.startswith(CHAIN) and name.endswith(".json")
         patterns = (_ANCHOR, _DOCUMENT, _OVERRIDES, _WARC)

@@ -11,8 +11,10 @@ from robots_guard.audit.bundle.chain import runs_of
 from robots_guard.audit.bundle.contents import (
     OVERRIDES,
     SETTINGS,
+    BundleSelection,
     Completeness,
     DisclosedLine,
+    NumberRun,
     Parts,
     encoded,
 )
@@ -21,6 +23,7 @@ from robots_guard.audit.record import AnyRecord, Fetch, OverridesRecord, Record,
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.policy import PINNED
 
+END_OF_TIME = "9999"  # after any time in a record
 DOES_NOT_SAY = [
     "what lines contain that are given as digests only: they are accounted for, not disclosed. A reader who"
     " doubts the selection can ask for any of them, and compare its SHA-256 with its digest.",
@@ -74,6 +77,7 @@ def completeness_of(parts: Parts) -> Completeness:
     return Completeness(
         selection=parts.selection,
         period=_period(parts),
+        uncovered=[f"{since} to {until}" for since, until in uncovered(parts.selection, runs)],
         runs=runs,
         without_chain=dict(sorted(counts.items())),
         missing=sorted(set(_missing(parts))),
@@ -85,8 +89,30 @@ def _period(parts: Parts) -> str:
     where = parts.selection.where
     if not parts.selection.has_period:
         return "no period: only the lines around the selected records are accounted for"
-    until = where.get("until") or "the last line that was written when the bundle was made"
-    return f"all lines from {where['since']} to {until}, of each writer with a chain that wrote in that time"
+    return (
+        f"all lines from {where['since']} to {where.get('until', 'ever')}, of each writer with a chain"
+        " that wrote in that time"
+    )
+
+
+def uncovered(
+    selection: BundleSelection, runs: list[NumberRun], *, is_signed: bool = False
+) -> list[tuple[str, str]]:
+    """The times in a period in which no run of lines reaches, or none that is signed."""
+    if not selection.has_period:
+        return []
+    found, at = [], selection.where["since"]
+    end = selection.where.get("until", END_OF_TIME)
+    for run in sorted(runs, key=lambda each: each.since):
+        last = run.signed_until if is_signed else run.until
+        if last < at or run.since >= end:
+            continue
+        if run.since > at:
+            found.append((at, run.since))
+        at = max(at, last)
+    if at < end:
+        found.append((at, end))
+    return found
 
 
 def _missing(parts: Parts) -> Iterator[str]:

@@ -55,11 +55,11 @@ class Wanted(NamedTuple):
             return 2**62
         return max([*self.numbers, *(end for _, end in self.intervals)], default=0)
 
-    def is_within(self, at: str) -> bool:
-        """Whether a time is in the period."""
-        if self.since is None or at < self.since:
+    def is_within(self, since: str, until: str) -> bool:
+        """Whether a stretch of time has a part of the period."""
+        if self.since is None or until < self.since:
             return False
-        return self.until is None or at < self.until
+        return self.until is None or since < self.until
 
 
 class Trace(NamedTuple):
@@ -78,6 +78,7 @@ class _Piece:
         self.numbers: list[int] = []
         self.lines: list[DisclosedLine] = []
         self.structural: list[DisclosedLine] = []
+        self.since = self.until = ""  # the times of its lines
         self.is_in_period = False
         self.opening: Checkpoint | None = None
 
@@ -94,9 +95,13 @@ class _Piece:
             self.opening = line.entry
         self.links.append(digest)
         self.numbers.append(line.entry.seq)
-        is_opening = len(self.links) == 1 and self.opening is not None
-        if not is_opening and wanted.is_within(line.entry.at or ""):
-            self.is_in_period = True
+        self.reach(line.entry.at or "", wanted)
+
+    def reach(self, at: str, wanted: Wanted) -> None:
+        """Note the time of a line of the piece, or of the checkpoint that ends it: between two of
+        them, no other line was written."""
+        self.since, self.until = min(self.since or at, at), max(self.until, at)
+        self.is_in_period = wanted.is_within(self.since, self.until)
 
     def is_needed(self, wanted: Wanted) -> bool:
         if self.lines or self.is_in_period:
@@ -170,6 +175,8 @@ def _keep(
     checkpoint: Checkpoint | None = None,
 ) -> None:
     """Keep what is needed of a piece that ends, with the checkpoint that confirms it."""
+    if checkpoint is not None:
+        piece.reach(checkpoint.at or "", wanted)
     if not piece.is_needed(wanted):
         return
     if sum(len(span.links) for span in spans) + len(piece.links) > MOST_LINKS:

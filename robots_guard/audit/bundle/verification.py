@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from robots_guard.audit.bundle.archive import MANIFEST, manifest_problems, read_archive
+from robots_guard.audit.bundle.archive import MANIFEST, SIGNATURE, manifest_problems, read_archive
 from robots_guard.audit.bundle.basis import (
     NOT_MODIFIED,
     Basis,
@@ -30,19 +30,23 @@ from robots_guard.audit.bundle.contents import (
     OVERRIDES,
     PAGE,
     SETTINGS,
+    BundleSignature,
     Completeness,
     DisclosedLine,
     Parts,
     Seal,
+    decoded,
     encoded,
     parts_of,
 )
 from robots_guard.audit.bundle.derivation import (
+    END_OF_TIME,
     completeness_of,
     derived_files,
     lines_by_writer,
     name_of,
     overrides_text,
+    uncovered,
 )
 from robots_guard.audit.bundle.selection import selection_problems
 from robots_guard.audit.bundle.trust import (
@@ -63,6 +67,7 @@ from robots_guard.audit.record import (
     Start,
     override_fields,
 )
+from robots_guard.audit.signing import bundle_statement, verify_signature
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.overrides import Overrides, parse
 from robots_guard.core.policy import PINNED
@@ -74,6 +79,7 @@ from robots_guard.rep.paths import matching
 from robots_guard.text import counted
 
 MOST_SHOWN = 20  # sentences of one state about single records
+MOST_GAPS = 3  # of a period, that are named
 WARC_CLOCK = 0.002  # seconds between a fetch and the date of its WARC record: both are rounded
 _TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))  # of no importance
 
@@ -85,6 +91,13 @@ NO_TRUST = BundleTrust()
 NOT_YET = (
     "; unless their writer was killed, its next checkpoint (audit_checkpoint_seconds) signs them:"
     " make the bundle again then"
+)
+#: Begins what is said of a period without lines.
+NOTHING_COVERED = "what the crawler did"
+ALL_SELECTED = "that the bundle has each record of its selection"
+UNSIGNED = (
+    f"{ALL_SELECTED}, and that this was the selection: no signature covers the bundle. Make it with"
+    " --audit-signing-key"
 )
 _KEY_SETTING = "audit_signing_key"
 
@@ -161,6 +174,8 @@ def verify_bundle(
     completeness = completeness_of(parts)
     _check_derived(files, parts, completeness, findings)
     _check_chains(parts, trust, findings)
+    _check_period(completeness, trust, findings)
+    _check_signature(files, parts, trust, findings)
     _check_documents(parts, findings)
     index = BasisIndex(line.entry for line in parts.lines)
     findings.contradict(selection_problems(parts, index))
@@ -182,7 +197,8 @@ def _check_manifest(files: dict[str, bytes], findings: _Findings) -> None:
     findings.contradict(problems)
     if not problems:
         findings.add(
-            ClaimState.PROVEN, f"the {len(files) - 1} files are those that {MANIFEST} lists"
+            ClaimState.PROVEN,
+            f"the {len(files.keys() - {MANIFEST, SIGNATURE})} files are those that {MANIFEST} lists",
         )
 
 
@@ -427,6 +443,85 @@ def _report_timestamp(
         findings.add(
             ClaimState.NOT_PROVEN,
             f"{what}: its timestamp says so, but the authority is not verified (--tsa-roots FILE)",
+        )
+
+
+# -- what was selected ----------------------------------------------------------------------------
+
+
+def _check_period(completeness: Completeness, trust: BundleTrust, findings: _Findings) -> None:
+    """Check which parts of the period the lines reach, with keys the signed ones."""
+    selection = completeness.selection
+    if not selection.has_period:
+        return
+    gaps = uncovered(selection, completeness.runs, is_signed=bool(trust.keys))
+    whole = (selection.where["since"], selection.where.get("until", END_OF_TIME))
+    if gaps == [whole]:
+        state, signed = ClaimState.NOT_PROVEN, ""
+        if trust.keys:
+            state, signed = ClaimState.CONTRADICTED, " that is signed"
+        findings.add(
+            state,
+            f"{NOTHING_COVERED} from {whole[0]} to {whole[1]}: no writer has a run of lines{signed} in it",
+        )
+        return
+    if gaps:
+        named = ", ".join(f"from {since} to {until}" for since, until in gaps[:MOST_GAPS])
+        more = f", and at {len(gaps) - MOST_GAPS} more times" if len(gaps) > MOST_GAPS else ""
+        findings.add(
+            ClaimState.NOT_PROVEN,
+            f"{NOTHING_COVERED} {named}{more}: no line of any writer reaches there",
+        )
+    for run in completeness.runs:
+        if run.missing:
+            findings.add(
+                ClaimState.NOT_PROVEN,
+                f"what {counted(run.missing, 'number')} of {run.writer} without a line stood for:"
+                " records that could not be written",
+            )
+
+
+def _check_signature(
+    files: dict[str, bytes], parts: Parts, trust: BundleTrust, findings: _Findings
+) -> None:
+    """Check who states that the bundle has all that its filter selects. The ids of decisions select
+    just these, so that no statement is needed."""
+    content = files.get(SIGNATURE)
+    if content is None:
+        if parts.selection.where:
+            state = ClaimState.CONTRADICTED if trust.keys else ClaimState.NOT_PROVEN
+            findings.add(state, UNSIGNED)
+        return
+    signed = decoded(content, BundleSignature, SIGNATURE)
+    key = key_name(signed.key)
+    try:
+        is_valid = verify_signature(
+            signed.key, signed.signature, bundle_statement(files.get(MANIFEST, b""))
+        )
+    except MissingExtra as error:
+        if trust.keys:
+            raise
+        findings.add(
+            ClaimState.NOT_PROVEN, f"{ALL_SELECTED}: the signature is not checked: {error}"
+        )
+        return
+    if not is_valid:
+        findings.add(ClaimState.CONTRADICTED, "the signature of the bundle is not valid")
+    elif trust.keys and signed.key not in trust.keys:
+        findings.add(
+            ClaimState.CONTRADICTED,
+            f"the bundle is signed with the key {key}, which is none of the given",
+        )
+    elif trust.keys:
+        findings.add(
+            ClaimState.PROVEN,
+            f"the holder of the given key {key} states by a signature {ALL_SELECTED}",
+        )
+    else:
+        findings.add(
+            ClaimState.NOT_PROVEN,
+            f"{ALL_SELECTED}: the holder of the key {key} states it by a signature, and whose key"
+            " it is must come from elsewhere (--keys)",
         )
 
 

@@ -7,13 +7,14 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from robots_guard.audit.bundle.archive import MANIFEST, manifest_of, write_archive
+from robots_guard.audit.bundle.archive import MANIFEST, SIGNATURE, manifest_of, write_archive
 from robots_guard.audit.bundle.basis import seconds_of
 from robots_guard.audit.bundle.collection import LONGEST_REVALIDATION, Documents, collect
 from robots_guard.audit.bundle.contents import (
     COMPLETENESS,
     PAGE,
     BundleSelection,
+    BundleSignature,
     Completeness,
     Parts,
     encoded,
@@ -28,6 +29,7 @@ from robots_guard.audit.partitions import refuse_lake
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment, shown_url
+from robots_guard.audit.signing import Signer, bundle_statement
 
 _SECRET = frozenset(("key",))  # that with which values in queries are hashed
 _URLS = frozenset(("url", "url_prefix"))
@@ -52,18 +54,19 @@ def write_bundle(
     documents: Documents,
     now: float,
     ids: Sequence[str] = (),
+    signer: Signer | None = None,
 ) -> BundleSummary:
     """Write a bundle of the decisions with these ids, or of all that the filter selects.
 
-    `documents` gives the content of a document by its SHA-256. A period that has no end ends at
-    `now`, in seconds since 1970. Raises SettingsError if nothing is selected, or too much, and for
-    a Parquet export.
+    `documents` gives the content of a document by its SHA-256. A period ends at `now`, in seconds
+    since 1970, at the latest. The `signer` states that nothing that is selected is left out.
+    Raises SettingsError if nothing is selected, or too much, and for a Parquet export.
     """
     refuse_lake(search.directory, "evidence")
     trouble = Unreadable()
     parts = collect(search, selection_of(wanted, ids, now), documents, trouble)
     completeness = completeness_of(parts)
-    write_archive(target, all_files(parts, completeness))
+    write_archive(target, all_files(parts, completeness, signer))
     return BundleSummary(
         len(parts.lines),
         len(parts.documents),
@@ -91,14 +94,21 @@ def selection_of(wanted: Filter | None, ids: Sequence[str], now: float) -> Bundl
     for name in _URLS & where.keys():
         where[name] = shown_url(where[name])
     if "since" in where:
-        where.setdefault("until", moment(now) or "")
+        present = moment(now) or ""
+        where["until"] = min(where.get("until", present), present)
     return BundleSelection(where=where)
 
 
-def all_files(parts: Parts, completeness: Completeness) -> dict[str, bytes]:
-    """All files of a bundle. Raises MissingExtra without jinja2."""
+def all_files(
+    parts: Parts, completeness: Completeness, signer: Signer | None = None
+) -> dict[str, bytes]:
+    """All files of a bundle, signed if there is a signer. Raises MissingExtra without jinja2."""
     from robots_guard.audit.bundle.page import page_of
 
     files = files_of(parts) | derived_files(parts)
     files |= {COMPLETENESS: encoded(completeness), PAGE: page_of(parts, completeness)}
-    return files | {MANIFEST: manifest_of(files)}
+    manifest = manifest_of(files)
+    if signer is not None:
+        signature = signer.sign(bundle_statement(manifest))
+        files[SIGNATURE] = encoded(BundleSignature(key=signer.key, signature=signature))
+    return files | {MANIFEST: manifest}

@@ -13,26 +13,37 @@ import msgspec
 
 from robots_guard.audit.anchors import InvalidAnchor, certificates_in
 from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle, bundle_name
+from robots_guard.audit.bundle.contents import Completeness
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import (
     NOT_YET,
+    NOTHING_COVERED,
+    UNSIGNED,
     ClaimState,
     Verification,
     verify_bundle,
 )
+from robots_guard.audit.key_files import read_signer
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
 from robots_guard.audit.read.search import Search, find_decision, pinned_document
 from robots_guard.audit.record import Record, SignalsRecord, Start
-from robots_guard.audit.signing import InvalidKey, public_keys_in
+from robots_guard.audit.signing import InvalidKey, Signer, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
 from robots_guard.cli.audit_log_options import (
     existing_directory,
     readable_directory,
     report_unreadable,
 )
-from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
+from robots_guard.cli.options import (
+    audit_log_option,
+    chosen,
+    invocation_from,
+    signing_key_option,
+    store_of,
+    store_option,
+)
 from robots_guard.cli.terminal import print_lines, progress, write_encoded
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.policy import PINNED
@@ -55,6 +66,7 @@ _STYLES = {
 
 @click.command()
 @audit_log_option
+@signing_key_option
 @store_option
 @filters
 @click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -69,11 +81,13 @@ def bundle(
     store: str | None,
     ids: tuple[str, ...],
     output: Path | None,
+    audit_signing_key: str | None,
     **values: Any,
 ) -> int:
     """Write evidence of decisions, by id or by filters, into one zip file that anyone can check.
 
     With --since it also accounts for all other lines of the period, without disclosing them.
+    With --audit-signing-key, a signature states that nothing that was selected is left out.
     Exit status: 0 written, 1 written, but the audit log contradicts itself.
     """
     from robots_guard.audit.bundle.writer import files_for, write_bundle
@@ -83,6 +97,7 @@ def bundle(
         raise click.UsageError("give either ids of decisions or filters, such as --since 1d")
     directory = existing_directory(audit_log)
     wanted = filter_of(values, directory)
+    signer = None if ids else _signer(audit_signing_key)
     path = output or Path(bundle_name("".join(ids[:1])))
     with (
         _new_file(path) as target,
@@ -91,7 +106,13 @@ def bundle(
         Search(directory, files_for(wanted, ids), on_progress) as search,
     ):
         summary = write_bundle(
-            target, search, wanted, documents=documents, now=CLOCKS.now(), ids=ids
+            target,
+            search,
+            wanted,
+            documents=documents,
+            now=CLOCKS.now(),
+            ids=ids,
+            signer=signer,
         )
     click.echo(
         f"robots-guard: bundle written to {path}: {counted(summary.records, 'record')},"
@@ -102,12 +123,27 @@ def bundle(
         click.echo(f"robots-guard: {sentence}", err=True)
     report_unreadable(summary.trouble)
     result = verify_bundle(path.read_bytes(), now=CLOCKS.now())
-    for sentence in _not_yet_signed(result):
+    for sentence in _warnings(result):
         click.echo(f"robots-guard: {sentence}", err=True)
     problems = _contradictions(result)
     for problem in problems:
         click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
     return _status(differs=bool(problems))
+
+
+def _signer(audit_signing_key: str | None) -> Signer | None:
+    """What signs the selection: the key of the option, or the configured one if this user may read
+    it. Raises SettingsError for the option's."""
+    place = chosen("audit_signing_key", audit_signing_key)
+    if not place:
+        return None
+    try:
+        return read_signer(Path(place).expanduser())
+    except SettingsError as error:
+        if audit_signing_key:
+            raise
+        click.echo(f"robots-guard: the bundle is not signed: {error}", err=True)
+        return None
 
 
 def _about_lacking(lacking: Mapping[str, str], store: str | None) -> Iterator[str]:
@@ -268,8 +304,18 @@ def _contradictions(result: Verification) -> list[str]:
     return [each.sentence for each in result.claims if each.state is ClaimState.CONTRADICTED]
 
 
-def _not_yet_signed(result: Verification) -> list[str]:
-    return [each.sentence for each in result.claims if NOT_YET in each.sentence]
+def _warnings(result: Verification) -> Iterator[str]:
+    """What is to be said of a bundle that has been made: what it does not reach, and what a later
+    one, or one by the holder of the key, could prove."""
+    is_signed = any(run.signed_until for run in result.completeness.runs)
+    for claim in result.claims:
+        sentence = claim.sentence
+        if sentence == UNSIGNED and is_signed:
+            yield f"not proven: {sentence}"
+        elif NOT_YET in sentence:
+            yield sentence
+        elif sentence.startswith(NOTHING_COVERED):
+            yield f"not proven: {sentence}"
 
 
 def _show_json(result: Verification) -> None:
@@ -282,7 +328,7 @@ def _show_json(result: Verification) -> None:
 
 
 def _show(result: Verification) -> None:
-    lines: list[tuple[str, str]] = []
+    lines = [*_accounted_for(result.completeness)]
     for judgement, replayed in result.replayed[:MOST_SHOWN]:
         lines += _recorded_lines(judgement, replayed)
     if len(result.replayed) > MOST_SHOWN:
@@ -293,6 +339,20 @@ def _show(result: Verification) -> None:
             lines.append((f"{state}:", _STYLES[state]))
             lines += [(f"  {sentence}", "") for sentence in mine]
     print_lines([*lines, (_conclusion(result), "")])
+
+
+def _accounted_for(found: Completeness) -> Iterator[tuple[str, str]]:
+    """The period, and the lines of each writer that are accounted for."""
+    yield f"period    {found.period}", ""
+    for run in found.runs:
+        signed = f"signed until {run.signed_until}" if run.signed_until else "not signed"
+        yield (
+            f"writer    {run.writer}: lines {run.first} ({run.since}) to {run.last} ({run.until}),"
+            f" {run.disclosed} here, {run.lines - run.disclosed} hidden, {run.missing} missing, {signed}",
+            "",
+        )
+    for writer, count in found.without_chain.items():
+        yield f"writer    {writer}: {counted(count, 'line')} here, in no chain", ""
 
 
 def _conclusion(result: Verification) -> str:

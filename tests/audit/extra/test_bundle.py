@@ -239,7 +239,7 @@ def _assert_no_chain_helps(base: Sample, index: int, forged: bytes) -> None:
     old signatures, and with those of another key."""
     for signer in (None, new_signer()):
         parts = rechained(base.parts, {index: forged}, signer)._replace(anchors={})
-        files = all_files(parts, completeness_of(parts))
+        files = all_files(parts, completeness_of(parts), base.log.signer)
         assert is_refused(files, base.log.trust if signer else BundleTrust())
 
 

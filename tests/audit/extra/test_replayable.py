@@ -204,6 +204,7 @@ class Fleet:
                 Filter(kind=None, since=moment(self.began)),
                 documents={}.get,
                 now=self.now + 60,
+                signer=self.signer,
             )
         return verify_bundle(data.getvalue(), BundleTrust([self.signer.key]))
 
