@@ -15,11 +15,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
 from support.terminals import read_terminal
 
 from robots_guard.audit.bundle.archive import read_archive, write_archive
+from robots_guard.audit.compaction import compact
 from robots_guard.audit.record import record_of
 from robots_guard.cli.audit.records import HEADINGS
 from robots_guard.core.reasons import Reason
@@ -446,6 +447,8 @@ def test_a_named_period_is_said_in_utc(here, audit_log, monkeypatch):
     assert found.err == (
         "robots-guard: searching 2027-01-14T17:00:00.000Z to 2027-01-15T07:00:00.000Z\n"
         "robots-guard: no record matches\n"
+        "robots-guard: the audit log begins at 2027-01-15T08:00:00.000Z"
+        " and says nothing of the time before\n"
     )
 
 
@@ -705,3 +708,66 @@ def test_a_bundle_without_a_document_names_what_is_missing_and_the_remedy(
     repaired = here("audit", "bundle", record["id"], "-o", tmp_path / "repaired.zip")
     assert "1 document\n" in repaired.err
     assert "lacks" not in repaired.err
+
+
+def test_a_page_that_was_only_counted_is_said_to_be_perhaps_so(here, variables, tmp_path):
+    variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path / "counted"))
+    log = audit_log_in(tmp_path / "counted", summary=True, settings={"audit_passes": "summary"})
+    log.write(decision("https://a.test/open", PASS))
+    log.close()
+    said = [
+        here("audit", "query", *options).err
+        for options in (
+            ("--url", "https://a.test/open"),
+            ("--url", "https://a.test/*", "--agent", "mybot"),
+            ("--origin", "https://a.test", "--action", "pass"),
+            ("--url", "https://a.test/open", "--action", "drop"),
+            ("--url", "https://a.test/open", "--reason", "disallowed"),
+        )
+    ]
+
+    assert ["passes are counted, and" in each for each in said] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "note"),
+    [
+        (
+            "2027-01-14",
+            None,
+            "begins at 2027-01-15T08:00:00.000Z and says nothing of the time before",
+        ),
+        ("2027-01-15T07:59", "2027-01-15T08:30", "begins at"),
+        ("2027-01-15T08:00", "2027-01-15T08:30", ""),
+        ("2027-01-17", None, "ends at 2027-01-15T09:00:00.000Z and says nothing of the time after"),
+        (None, "2027-01-16", "ends at"),
+        (None, "2027-01-15T09:00", ""),
+        ("2027-01-01", "2027-01-15T10:00", "before, and ends at 2027-01-15T09:00:00.000Z"),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "parquet"])
+def test_a_search_says_what_the_log_does_not_reach(
+    here, variables, tmp_path, monkeypatch, since, until, note, form
+):
+    directory = tmp_path / "short"
+    variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(directory))
+    monkeypatch.setattr(
+        "robots_guard.cli.audit.records.CLOCKS",
+        Clocks(now=lambda: AT + 1e6, monotonic=time.monotonic),
+    )
+    log = audit_log_in(directory)
+    for hours in (0, 1):
+        log.write(decision(at=AT + 3600 * hours))
+    log.close()
+    if form == "parquet":
+        compact(directory, "9")
+    period = [*(["--since", since] if since else []), *(["--until", until] if until else [])]
+    query = here("audit", "query", *period).err
+    report = here("audit", "report", "--no-verify", *period, "-o", tmp_path / "report.html").err
+
+    assert (note in query, note in report) == (True, True)
+    assert ("the audit log" in query) == ("the audit log" in report) == bool(note)
+    assert (note in (tmp_path / "report.html").read_text()) is True

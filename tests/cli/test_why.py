@@ -460,3 +460,31 @@ def test_a_period_that_ends_before_it_begins_is_an_error(here, directory, comman
 
         assert (status, out) == (2, "")
         assert f"is not after --since {since}T00:00:00.000Z: exchange them" in err
+
+
+@pytest.mark.parametrize(
+    ("asked", "count", "query"),
+    [
+        ("https://a.test/private/*", "3 times", "https://a.test/private/*"),
+        ("a.test", "4 times", "a.test"),
+        ("a.test:444", None, "a.test:444"),
+        ("https://a.test/nothing/*", None, "https://a.test"),
+    ],
+)
+def test_a_pattern_is_answered_as_a_query_by_it(here, directory, asked, count, query):
+    write(
+        directory,
+        *(refused(f"https://a.test/private/{page}", at=AT + 60) for page in "xyz"),
+        refused("https://a.test/private%2", at=AT),
+        decision("https://b.test/private/x", at=AT + 99),
+    )
+    status, out, _ = here("why", asked)
+    said = facts(out)
+
+    assert query in shlex.split(said["all" if count else "search"])
+    if count is None:
+        assert (status, out.splitlines()[0]) == (1, f"Nothing is recorded of {asked}.")
+        return
+    assert status == 0
+    assert said["how often"].startswith(f"{count} since" if "4" in count else count)
+    assert out.startswith("mybot was not allowed to fetch https://a.test/private/")

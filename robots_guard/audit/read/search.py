@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -503,6 +503,48 @@ def _days(read: list[Segment]) -> Sequence[str | None]:
     if not all(segment.day for segment in read):
         return [None]
     return [*sorted({segment.day for segment in read})]
+
+
+class Reach(NamedTuple):
+    """The time of the first record of an audit log, if a period begins before it, and that of the
+    last one, if the period goes on after it."""
+
+    first: str = ""
+    last: str = ""
+
+    def __str__(self) -> str:
+        parts = []
+        if self.first:
+            parts.append(f"begins at {self.first} and says nothing of the time before")
+        if self.last:
+            parts.append(f"ends at {self.last} and says nothing of the time after")
+        return f"the audit log {', and '.join(parts)}" if parts else ""
+
+
+def reach_of(directory: Path, wanted: Filter, now: str) -> Reach:
+    """Which parts of the period of a filter an audit log does not reach. Only the files of its first
+    and its last day are read, and only if that is in question."""
+    days = sorted({each.day for each in files_of(directory) if each.day})
+    if not days:
+        return Reach()
+    since, until = wanted.since or "", wanted.until or ""
+    first = last = ""
+    if since and since[:10].replace("-", "") <= days[0]:
+        first = _time_of(directory, "min", days[0])
+    if (until and until <= now and until[:10].replace("-", "") >= days[-1]) or (
+        since[:10].replace("-", "") > days[-1]
+    ):
+        last = _time_of(directory, "max", days[-1])
+    return Reach(first if since < first else "", last if max(since, until) > last else "")
+
+
+def _time_of(directory: Path, function: str, day: str) -> str:
+    """The first or the last time in the files of a day."""
+    at = f"{day[:4]}-{day[4:6]}-{day[6:]}T12:00:00.000Z"
+    of_day = Filter(kind=None, until=at) if function == "min" else Filter(kind=None, since=at)
+    with Search(directory, of_day) as search:
+        ((found,),) = search.rows(f'SELECT {function}("at") FROM records')
+    return found or ""
 
 
 def find_decision(

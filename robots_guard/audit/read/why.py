@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from robots_guard.audit.read.reader import Filter, Unreadable
-from robots_guard.audit.read.resource import resource_of
+from robots_guard.audit.read.resource import prefix_of
 from robots_guard.audit.read.search import (
     COUNTED,
     Progress,
@@ -24,7 +24,7 @@ from robots_guard.audit.read.search import (
     record_of_row,
     union,
 )
-from robots_guard.audit.record import Record, SignalsRecord
+from robots_guard.audit.record import Record, SignalsRecord, shown_url
 from robots_guard.audit.schema import COLUMNS, NOT_READABLE, records_or_damage
 
 NEAREST = 3  # decisions of the same origin that are named if there is none of the URL
@@ -78,7 +78,8 @@ class CountedPasses(msgspec.Struct, frozen=True):
 
 
 class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is recorded of a URL in a period, for all agents or for `agent` alone.
+    """What is recorded of a URL in a period, for all agents or for `agent` alone. `url` may also be
+    `https://host/path*`, or a host, whose `origin` is empty.
 
     `record` is the decision that was asked for, or else the latest refusal or deferral, the latest
     pass that is no ordinary one, or the latest pass; None if there is none.
@@ -102,6 +103,16 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     searched: Searched
     nearest: list[Record | SignalsRecord]
     of_origin: int | None
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether the answer is about all URLs that begin alike, or all of a host."""
+        return self.url.endswith("*") or not self.origin
+
+    @property
+    def site(self) -> str:
+        """The origin, or the host."""
+        return self.origin or self.url
 
     @property
     def count(self) -> int:
@@ -132,8 +143,8 @@ def why(
     progress: Progress | None = None,
     asked: Record | SignalsRecord | None = None,
 ) -> LogAnswer:
-    """The answer for the URL of a filter, which has no other place; about the decision `asked`, if
-    it was asked for by its id. What cannot be read is added to `trouble`.
+    """The answer for the URL of a filter, for URLs that begin alike, or for a host; about the
+    decision `asked`, if it was asked for by its id. What cannot be read is added to `trouble`.
 
     Raises SettingsError if there is no such directory or the URL has no origin, MissingExtra
     without DuckDB.
@@ -189,11 +200,21 @@ class _Question:
         self._asked = asked
         self._moments_known: list[Any] | None = None
         self._wanted = search.wanted
-        resource = resource_of(self._wanted.url or "", bytes.fromhex(self._wanted.key))
-        self._resource = resource
+        self._resource = self._wanted.resource
+        self._url, self._origin = self._place()
         self._period = msgspec.structs.replace(
-            self._wanted, url=None, kind=None, id=None, origin=resource.origin
+            self._wanted, url=None, url_prefix=None, kind=None, id=None, origin=self._origin or None
         )
+
+    def _place(self) -> tuple[str, str]:
+        """The URL that was asked for, or what stands for several, as it may be shown; and their
+        origin, which is empty for a host."""
+        wanted, resource = self._wanted, self._resource
+        if resource is not None:
+            return resource.url, resource.origin
+        if wanted.url_prefix is not None:
+            return f"{shown_url(wanted.url_prefix)}*", prefix_of(wanted.url_prefix).origin
+        return wanted.host or "", ""
 
     def answer(self) -> LogAnswer:
         """Ask for the URL, and for its origin if nothing is found."""
@@ -203,8 +224,8 @@ class _Question:
         records, of_origin = (None, None) if record else self._totals()
         counted = self._counted()
         return LogAnswer(
-            url=self._resource.url,
-            origin=self._resource.origin,
+            url=self._url,
+            origin=self._origin,
             since=self._wanted.since,
             until=self._wanted.until,
             agent=self._wanted.agent,
@@ -212,7 +233,9 @@ class _Question:
             groups=groups,
             repeats=self._repeats(counted) if record else 0,
             settings=self._settings_of(record) if record else {},
-            hides_values=bool(record and self._resource.is_hidden_in(record.url)),
+            hides_values=bool(
+                record and self._resource is not None and self._resource.is_hidden_in(record.url)
+            ),
             passes=[CountedPasses(*row[2:]) for row in counted if row[0] == "passes"],
             searched=self._searched(records),
             nearest=nearest,

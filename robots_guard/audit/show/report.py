@@ -43,12 +43,13 @@ _SETTINGS = {
 
 
 class Cover(NamedTuple):
-    """What the report is about: its title and author, when and by which version it was made, and
-    the records that it covers in words."""
+    """What the report is about: its title and author, when and by which version it was made, the
+    records that it covers in words, and what the log does not reach of their period."""
 
     made: str
     version: str
     about: str
+    reach: str = ""
     title: str = TITLE
     author: str = ""
 

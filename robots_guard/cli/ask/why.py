@@ -17,7 +17,7 @@ from robots_guard.audit.partitions import files_of
 from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
 from robots_guard.audit.read.replay import is_replayable, judge_by
-from robots_guard.audit.read.resource import resource_of
+from robots_guard.audit.read.resource import UrlPlace, place_of
 from robots_guard.audit.read.search import find_decision
 from robots_guard.audit.read.why import DecisionGroup, LogAnswer
 from robots_guard.audit.read.why import why as answer_to
@@ -89,18 +89,20 @@ def why(
 ) -> int:
     """Say why a URL was, or was not, requested, as the audit log has recorded it.
 
-    The URL may be in any spelling. Instead of it, the id of a decision may be given.
+    The URL may be in any spelling. Instead of it, the beginning of URLs (https://h/a/*), a host, or
+    the id of a decision may be given.
 
     Exit status: 0 there is an answer, 1 nothing is recorded of the URL, 2 the arguments are wrong.
     """
     if _is_url(url):
-        resource_of(url)  # raises for one without an origin
+        place_of(encodable(url))  # raises for one without a host
     directory = readable_directory(audit_log)
     places, trouble, period = Places(audit_log, store), Unreadable(), since or Period("")
     with progress("searching") as on_progress:
         asked = _asked(directory, encodable(url), on_progress)
+        place = place_of(encodable(url)) if asked is None else UrlPlace(url=asked.url)
         wanted = Filter(
-            url=encodable(url) if asked is None else asked.url,
+            **place._asdict(),
             since=period.begins or None,
             until=until or period.ends,
             agent=encodable(agent or "") or None,
@@ -236,12 +238,15 @@ def _commands(answer: LogAnswer, places: Places) -> list[str]:
     invocation = invocation_from(audit_log=places.audit_log, store=places.store)
     if answer.record is None:
         narrower = ("--agent", answer.agent) if answer.agent else ()
-        return [invocation.command("audit", "query", "--origin", answer.origin, *narrower)]
+        place = ("--origin", answer.origin) if answer.origin else ("--url", answer.url)
+        return [invocation.command("audit", "query", *place, *narrower)]
     identity = answer.record.id
     bundle = ("audit", "bundle", identity, "-o", f"{identity}.zip")
     return [
         invocation.command(*bundle, needs=EVIDENCE),
-        invocation.command("audit", "query", "--url", answer.record.url),
+        invocation.command(
+            "audit", "query", "--url", answer.url if answer.is_of_several else answer.record.url
+        ),
     ]
 
 
@@ -378,7 +383,7 @@ def _counted_passes(answer: LogAnswer) -> Iterator[str]:
     for each in answer.passes:
         requests = counted(each.count, "request")
         yield (
-            f"{requests} of {each.agent} to {answer.origin} passed"
+            f"{requests} of {each.agent} to {answer.site} passed"
             f" ({each.component or 'unknown'}), which the log counts without their URLs"
         )
 
@@ -409,9 +414,9 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
         yield "", each
     if answer.of_origin:
         decisions = counted(answer.of_origin, "decision")
-        yield "nearest", f"{decisions} on other URLs of {answer.origin}{_for_agent(answer)}"
+        yield "nearest", f"{decisions} on other URLs of {answer.site}{_for_agent(answer)}"
     else:
-        nearest = f"no decision on any URL of {answer.origin}{_for_agent(answer)}"
+        nearest = f"no decision on any URL of {answer.site}{_for_agent(answer)}"
         if answer.since or answer.until:
             nearest += " in this period"
         yield "nearest", nearest

@@ -328,11 +328,12 @@ def _show_json(result: Verification) -> None:
 
 
 def _show(result: Verification) -> None:
-    lines = [*_accounted_for(result.completeness)]
+    lines: list[tuple[str, str]] = []
     for judgement, replayed in result.replayed[:MOST_SHOWN]:
         lines += _recorded_lines(judgement, replayed)
     if len(result.replayed) > MOST_SHOWN:
         lines.append((f"and {counted(len(result.replayed) - MOST_SHOWN, 'further decision')}", ""))
+    lines += _accounted_for(result.completeness)
     for state in ClaimState:
         mine = [each.sentence for each in result.claims if each.state is state]
         if mine:

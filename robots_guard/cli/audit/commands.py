@@ -24,6 +24,7 @@ from robots_guard.cli.audit.records import (
     filters,
     given_options,
     note_if_empty,
+    note_reach,
     print_records,
     print_table,
 )
@@ -134,6 +135,7 @@ def query(
         if wanted is not None and asks_for_passes(wanted) and counts_passes(directory):
             why = COUNTED
         click.echo(f"robots-guard: no record matches{why}", err=True)
+    note_reach(directory, wanted)
     return report_unreadable(trouble)
 
 

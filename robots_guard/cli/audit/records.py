@@ -22,6 +22,7 @@ from robots_guard.audit.record import (
     Repeats,
     SignalsRecord,
     Start,
+    moment,
 )
 from robots_guard.audit.show.spreadsheet import csv_line
 from robots_guard.cli.audit_log_options import period_options
@@ -31,6 +32,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
+from robots_guard.settings import CLOCKS
 from robots_guard.text import encodable
 
 ALL = "all"
@@ -157,14 +159,17 @@ def given_options(values: dict[str, Any]) -> list[str]:
 #: Why there may be no record of a PASS yet. A window of a minute is closed at the latest when its
 #: writer looks at its counts for the next time.
 COUNTED = (
-    ": where audit is summary, passes are counted, and the numbers recorded up to 70 s later"
-    " (--kind passes)"
+    ": where audit is summary, passes are counted, and the numbers recorded up to 70 s later, by"
+    " origin and not by URL (--kind passes --origin ORIGIN)"
 )
 
 
 def asks_for_passes(wanted: Filter) -> bool:
-    """Whether a filter selects requests that passed."""
-    return wanted.kind == _PASSES or (wanted.kind == DECISION and wanted.action == Action.PASS)
+    """Whether a filter selects requests that passed, or may do so."""
+    if wanted.kind == _PASSES or wanted.action == Action.PASS:
+        return wanted.kind in (_PASSES, DECISION)
+    refuses = wanted.action or wanted.reason or wanted.rule or wanted.id
+    return wanted.kind == DECISION and not refuses
 
 
 def counts_passes(directory: Path) -> bool:
@@ -174,6 +179,18 @@ def counts_passes(directory: Path) -> bool:
     with Search(directory, Filter(kind="start")) as search:
         starts = (each for each in search.records() if isinstance(each, Start))
         return any(each.settings.get("audit_passes") == "summary" for each in starts)
+
+
+def note_reach(directory: Path, wanted: Filter | None) -> str:
+    """Say on standard error which parts of a period the audit log does not reach; return it."""
+    if wanted is None or not (wanted.since or wanted.until):
+        return ""
+    from robots_guard.audit.read.search import reach_of
+
+    said = str(reach_of(directory, wanted, moment(CLOCKS.now()) or ""))
+    if said:
+        click.echo(f"robots-guard: {said}", err=True)
+    return said
 
 
 def note_if_empty(directory: Path, more: str = "") -> bool:

@@ -21,7 +21,13 @@ from robots_guard.audit.record import Record, moment
 from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.audit.show.sentence import date_and_time
 from robots_guard.cli.audit.bundles import find_recorded, stored_document
-from robots_guard.cli.audit.records import filter_of, filters, given_options, note_if_empty
+from robots_guard.cli.audit.records import (
+    filter_of,
+    filters,
+    given_options,
+    note_if_empty,
+    note_reach,
+)
 from robots_guard.cli.audit_log_options import (
     existing_directory,
     readable_directory,
@@ -91,10 +97,12 @@ def report(
 
     wanted = filter_of(values, directory)
     note_if_empty(directory)
+    reach = note_reach(directory, wanted)
     cover = Cover(
         made=now,
         version=version("robots_guard"),
         about=_subtitle(wanted, what_if=what_if),
+        reach=reach,
         title=title or TITLE,
         author=author or "",
     )
