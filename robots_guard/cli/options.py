@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -250,6 +251,22 @@ def chosen(name: str, value: Any, component: str = "cli") -> Any:
 def store_of(store: str | None) -> str:
     """Return the URL of the store: an option's, the configured or the default one."""
     return chosen("store", store) or default_store()
+
+
+@contextmanager
+def documents_in(store: str | None) -> Iterator[Callable[[str], bytes | None] | None]:
+    """A function that gives a document by its SHA-256, if the store has it; None without a store
+    that can be read."""
+    from robots_guard.stores import find_document, look_at
+
+    policies = None
+    with suppress(SettingsError):
+        policies = look_at(store_of(store))
+    try:
+        yield partial(find_document, policies) if policies is not None else None
+    finally:
+        if policies is not None:
+            policies.close()
 
 
 def invocation_from(component: str = "cli", **places: str | None) -> Invocation:

@@ -191,3 +191,32 @@ def test_a_bundle_of_a_period_that_is_not_signed_says_how_to_sign_it(
         here("audit", "replay", tmp_path / name, "--keys", key).status
         for name in ("a.zip", "b.zip", "c.zip")
     ] == [1, 0, 1]
+
+
+def test_a_document_that_is_gone_is_named(here, net, variables, tmp_path):
+    """Of a log with evidence, what is gone is a WARC file, which is named in any case."""
+    site, kept = (net.origin(f"User-agent: *\nDisallow: /{name}/\n") for name in "ab")
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+    here("check", f"{site.url}/a/")
+    variables.setenv("ROBOTS_GUARD_EVIDENCE", "warc")
+    here("check", f"{kept.url}/b/")
+    whole = here("audit", "verify", "--store", store)
+    variables.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/other.sqlite")
+    unknown = here("audit", "verify")
+    here("check", f"{net.origin('').url}/")  # makes the other store
+    noted = here("audit", "verify")
+    gone = here("audit", "verify", "--store", f"sqlite:///{tmp_path}/other.sqlite")
+    missing = here("audit", "verify", "--store", f"sqlite:///{tmp_path}/none.sqlite")
+    (warc, *_) = (tmp_path / "audit_log").glob("*.warc.gz")
+    warc.unlink()
+    removed = here("audit", "verify", "--store", store)
+
+    assert (whole.status, unknown.status) == (0, 0)
+    assert "MISSING" not in whole.out + unknown.out
+    assert (noted.status, gone.status, missing.status) == (0, 1, 2)
+    for said in (noted.out, gone.out):
+        assert f"the robots.txt of {site.url} with the SHA-256 " in said
+        assert f"the robots.txt of {kept.url} " not in said
+        assert "documents: 1 MISSING" in said
+    assert removed.status == 1
+    assert f"{warc.name} is missing" in removed.out

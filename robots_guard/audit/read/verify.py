@@ -9,7 +9,7 @@ that were kept elsewhere, reveal that. Memory is bounded by the number of writer
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,12 +30,14 @@ from robots_guard.audit.read.writer_check import (
     WriterCheck,
     WriterFinding,
 )
-from robots_guard.audit.record import AnyRecord, Fetch
+from robots_guard.audit.record import AnyRecord, Fetch, Passes, PinnedRecord, Record
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
+from robots_guard.core.codec import EMPTY
 from robots_guard.errors import MissingExtra
 
 MAX_ATTEMPTS = 5  # while files disappear
+Documents = Callable[[str], bytes | None]
 _Line = tuple[bytes, AnyRecord, Segment]
 
 
@@ -60,6 +62,7 @@ class LogFinding:
     writers: list[WriterFinding] = field(default_factory=list)
     anchors: list[AnchorFinding] = field(default_factory=list)
     warc: WarcFinding = field(default_factory=WarcFinding)
+    lacking: dict[str, str] = field(default_factory=dict)  # origins of documents, by SHA-256
     problems: list[str] = field(default_factory=list)  # those of no single writer
 
     @property
@@ -74,8 +77,15 @@ def verify(directory: Path, trouble: Unreadable) -> list[WriterFinding]:
     return verify_log(directory, trouble).writers
 
 
-def verify_log(directory: Path, trouble: Unreadable, trust: Trust | None = None) -> LogFinding:
-    """The findings on an audit log. What cannot be read is counted in `trouble`. Raises SettingsError.
+def verify_log(
+    directory: Path,
+    trouble: Unreadable,
+    trust: Trust | None = None,
+    documents: Documents | None = None,
+) -> LogFinding:
+    """The findings on an audit log. What cannot be read is counted in `trouble`. `documents` gives the
+    content of a document by its SHA-256; without it, documents are not looked for. Raises
+    SettingsError.
 
     If present are problems and files have disappeared meanwhile, verification is repeated, so that
     no writer is blamed for files that were compressed, compacted or removed during verification.
@@ -87,6 +97,12 @@ def verify_log(directory: Path, trouble: Unreadable, trust: Trust | None = None)
         if attempt == MAX_ATTEMPTS or not (is_wrong and any(map(is_gone, present))):
             break
     trouble.add(found)
+    if documents is not None:
+        finding.lacking = {
+            sha256: origin for sha256, origin in finding.lacking.items() if not documents(sha256)
+        }
+    else:
+        finding.lacking = {}
     return finding
 
 
@@ -98,7 +114,7 @@ def _verify(
     first_day = min((segment.day for segment in present if segment.day), default="")
     expected = _expected_heads(trust.heads, [each for each in anchors if each.day >= first_day])
     checks = {writer: WriterCheck(writer, trust, heads) for writer, heads in expected.items()}
-    warc = WarcCheck(directory)
+    warc, named, kept = WarcCheck(directory), dict[str, str](), set[str]()
     for line, entry, segment in heapq.merge(
         *_streams(present, trouble), key=lambda each: (each[1].writer, each[1].seq)
     ):
@@ -110,6 +126,10 @@ def _verify(
             check.report_stray_line(segment.path)
         if isinstance(entry, Fetch):
             warc.add(entry)
+        if isinstance(entry, PinnedRecord) or (isinstance(entry, Fetch) and entry.warc_id):
+            kept.add(entry.sha256 or "")
+        elif isinstance(entry, Record | Passes) and entry.sha256 not in (None, EMPTY):
+            named.setdefault(entry.sha256 or "", entry.origin)
     for writer in _writers(present):
         # Includes a writer killed before its first record.
         checks.setdefault(writer, WriterCheck(writer, trust, {}))
@@ -122,6 +142,7 @@ def _verify(
         writers=[check.found for _, check in sorted(checks.items())],
         anchors=[_check_anchor(anchor, trust, first_day) for anchor in anchors],
         warc=evidence,
+        lacking={sha256: origin for sha256, origin in named.items() if sha256 not in kept},
         problems=problems + warc.problems,
     )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,6 +38,7 @@ from robots_guard.cli.audit_log_options import (
 from robots_guard.cli.options import (
     audit_log_option,
     chosen,
+    documents_in,
     invocation_from,
     signing_key_option,
     store_of,
@@ -52,7 +52,7 @@ from robots_guard.errors import SettingsError, StoreError
 from robots_guard.invocation import EVIDENCE
 from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS
-from robots_guard.stores import find_document, look_at
+from robots_guard.stores import look_at
 from robots_guard.text import counted
 
 DIFFERS = 1  # the exit status of `replay` if a verdict differs, or anything contradicts a bundle
@@ -101,7 +101,7 @@ def bundle(
     path = output or Path(bundle_name("".join(ids[:1])))
     with (
         _new_file(path) as target,
-        _documents(store) as documents,
+        documents_in(store) as documents,
         progress("searching") as on_progress,
         Search(directory, files_for(wanted, ids), on_progress) as search,
     ):
@@ -109,7 +109,7 @@ def bundle(
             target,
             search,
             wanted,
-            documents=documents,
+            documents=documents or no_document,
             now=CLOCKS.now(),
             ids=ids,
             signer=signer,
@@ -129,6 +129,10 @@ def bundle(
     for problem in problems:
         click.echo(f"robots-guard: the audit log contradicts itself: {problem}", err=True)
     return _status(differs=bool(problems))
+
+
+def no_document(_sha256: str) -> None:
+    """A store that is not there has no document; it may be in the WARC files."""
 
 
 def _signer(audit_signing_key: str | None) -> Signer | None:
@@ -184,20 +188,6 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             path.unlink()
         raise
-
-
-@contextmanager
-def _documents(store: str | None) -> Iterator[Callable[[str], bytes | None]]:
-    """A function that looks up documents in the store. A store that is not there has none, because
-    they may also be in the WARC files."""
-    policies = None
-    with suppress(SettingsError):
-        policies = look_at(store_of(store))
-    try:
-        yield partial(find_document, policies)
-    finally:
-        if policies is not None:
-            policies.close()
 
 
 @click.command()

@@ -19,7 +19,7 @@ from robots_guard.audit.read.warc_check import WarcFinding
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
 from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
-from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.options import audit_log_option, documents_in, store_option
 from robots_guard.cli.table import TableColumn
 from robots_guard.cli.terminal import Rows, print_lines, progress, write_encoded
 from robots_guard.errors import SettingsError
@@ -33,6 +33,8 @@ COLUMNS = (
     TableColumn("detail", fit="wrap", line=2),
 )
 _UNCHECKED = "not checked (pip install 'robots_guard[audit]')"
+_GONE = "is in neither the store nor the evidence: decisions by it cannot be judged again"
+MOST_SHOWN = 20  # documents
 DAMAGED = 1  # the exit status if the audit log is not as it was written
 
 
@@ -53,11 +55,13 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     verified_timestamps: int
     invalid_anchors: int
     warc: WarcFinding
+    lacking: dict[str, str]  # the origins of documents, by their SHA-256
     problems: list[str]
 
 
 @click.command()
 @audit_log_option
+@store_option
 @click.option(
     "--keys",
     "key_files",
@@ -83,6 +87,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 )
 def verify(
     audit_log: str | None,
+    store: str | None,
     key_files: tuple[str, ...],
     expect: str | None,
     tsa_roots: str | None,
@@ -90,6 +95,9 @@ def verify(
     as_json: bool,
 ) -> int:
     """Check the audit log for gaps, edits, missing parts and invalid signatures.
+
+    A robots.txt that decisions name and that neither the evidence nor the store has is named, too.
+    It counts as missing if --store is given.
 
     Exit status: 0 nothing is missing or changed, 1 something is, 2 there is nothing to verify.
     """
@@ -99,8 +107,12 @@ def verify(
         heads=tuple(_parsed(expect, "--expect", heads_of)),
         roots=tuple(_parsed(tsa_roots, "--tsa-roots", certificates_in)),
     )
-    with progress("verifying"):
-        finding = verify_log(directory, trouble, trust)
+    with progress("verifying"), documents_in(store) as documents:
+        if store and documents is None:
+            raise SettingsError(
+                f"--store: {store!r} cannot be read: name the store of the integrations"
+            )
+        finding = verify_log(directory, trouble, trust, documents)
     report_unreadable(trouble)
     if not finding.writers:
         raise SettingsError(
@@ -108,6 +120,7 @@ def verify(
             " name the directory that the integrations write to with --audit-log"
         )
     is_whole = finding.is_whole and not (trouble.has_lines or trouble.files)
+    is_whole = is_whole and not (store and finding.lacking)
     summary = _summary(finding, is_whole=is_whole)
     if as_json:
         _print_json(finding, summary)
@@ -167,6 +180,7 @@ def _summary(finding: LogFinding, *, is_whole: bool) -> LogSummary:
         verified_timestamps=sum(each.is_verified for each in finding.anchors),
         invalid_anchors=sum(bool(each.problem) for each in finding.anchors),
         warc=finding.warc,
+        lacking=finding.lacking,
         problems=finding.problems,
     )
 
@@ -191,6 +205,10 @@ def _print_rows(finding: LogFinding) -> None:
         rows.add((f"anchor {anchor.at}", "", "", _detail(anchor)))
     for problem in finding.problems:
         rows.add(("audit log", "", "", problem))
+    for sha256, origin in list(finding.lacking.items())[:MOST_SHOWN]:
+        rows.add(
+            ("document", "", "", f"the robots.txt of {origin} with the SHA-256 {sha256} {_GONE}")
+        )
     rows.end()
 
 
@@ -216,6 +234,8 @@ def _sentence(summary: LogSummary) -> str:
         f"timestamps: {_timestamps(summary)}",
         f"WARC records: {_warc(summary.warc)}",
     ]
+    if summary.lacking:
+        parts.append(f"documents: {len(summary.lacking):,} MISSING")
     word = "NOT WHOLE"
     if summary.is_whole:
         word = "whole"
