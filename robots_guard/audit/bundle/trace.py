@@ -194,7 +194,7 @@ def _without_unsealed_checkpoint(wanted: Wanted, last: _Piece) -> Wanted:
     number = last.unsealed_checkpoint()
     if number is None:
         return wanted
-    last.lines, last.structural = [], []
+    last.lines, last.structural, last.is_in_period = [], [], False
     return wanted._replace(numbers=wanted.numbers - {number})
 
 
