@@ -25,7 +25,6 @@ from robots_guard.audit.bundle.contents import (
     Parts,
     encoded,
 )
-from robots_guard.audit.bundle.derivation import END_OF_TIME
 from robots_guard.audit.bundle.selection import related_ids
 from robots_guard.audit.bundle.trace import FURTHEST_ANCHOR, Trace, Wanted, trace
 from robots_guard.audit.bundle.warc_response import BadWarc, extract, read_response, uuid_of
@@ -242,10 +241,10 @@ def _firsts_in_period(search: Search, selection: BundleSelection) -> dict[str, i
         f'SELECT writer, min(seq) FILTER ("at" >= ?) FROM records WHERE {condition} GROUP BY 1'
         ' HAVING max("at") >= ? AND min("at") < ?'
     )
-    until = where.until or END_OF_TIME
+    since, until = selection.period
     return {
         writer: max(1, number - 1)
-        for writer, number in search.rows(sql, [where.since, *values, where.since, until])
+        for writer, number in search.rows(sql, [since, *values, since, until])
         if writer and WRITER_NAME.fullmatch(writer)
     }
 

@@ -40,6 +40,7 @@ DOCUMENTS = "documents/"
 OVERRIDES = "overrides/"
 WARC = "warc/"
 
+END_OF_TIME = "9999"  # after any time in a record
 WRITER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ANCHOR = re.compile(r"anchors/anchor-\d{8}T\d{6}Z(-\d+)?\.json")
 _DOCUMENT = re.compile(r"documents/[0-9a-f]{64}\.txt")
@@ -105,6 +106,11 @@ class BundleSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def has_period(self) -> bool:
         """Whether all lines of a period are to be accounted for."""
         return "since" in self.where
+
+    @property
+    def period(self) -> tuple[str, str]:
+        """The beginning and the end of the period."""
+        return self.where.get("since", ""), self.where.get("until", END_OF_TIME)
 
 
 class NumberRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,6 @@ from robots_guard.audit.record import AnyRecord, Fetch, OverridesRecord, Record,
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.policy import PINNED
 
-END_OF_TIME = "9999"  # after any time in a record
 DOES_NOT_SAY = [
     "what lines contain that are given as digests only: they are accounted for, not disclosed. A reader who"
     " doubts the selection can ask for any of them, and compare its SHA-256 with its digest.",
@@ -77,7 +76,7 @@ def completeness_of(parts: Parts) -> Completeness:
     return Completeness(
         selection=parts.selection,
         period=_period(parts),
-        uncovered=[f"{since} to {until}" for since, until in uncovered(parts.selection, runs)],
+        uncovered=_uncovered(parts.selection, runs),
         runs=runs,
         without_chain=dict(sorted(counts.items())),
         missing=sorted(set(_missing(parts))),
@@ -86,33 +85,40 @@ def completeness_of(parts: Parts) -> Completeness:
 
 
 def _period(parts: Parts) -> str:
-    where = parts.selection.where
     if not parts.selection.has_period:
         return "no period: only the lines around the selected records are accounted for"
-    return (
-        f"all lines from {where['since']} to {where.get('until', 'ever')}, of each writer with a chain"
-        " that wrote in that time"
-    )
+    since, until = parts.selection.period
+    return f"all lines from {since} to {until}, of each writer with a chain that wrote in that time"
+
+
+def _uncovered(selection: BundleSelection, runs: list[NumberRun]) -> list[str]:
+    if not selection.has_period:
+        return []
+    gaps = uncovered(selection, stretches(selection, runs))
+    return [f"{since} to {until}" for since, until in gaps]
+
+
+def stretches(
+    selection: BundleSelection, runs: list[NumberRun], *, is_signed: bool = False
+) -> list[tuple[str, str]]:
+    """The times from the first to the last line of the runs that reach into the period, or to their
+    last signed checkpoint."""
+    since, until = selection.period
+    found = [(run.since, run.signed_until if is_signed else run.until) for run in runs]
+    return sorted((first, last) for first, last in found if last >= since and first < until)
 
 
 def uncovered(
-    selection: BundleSelection, runs: list[NumberRun], *, is_signed: bool = False
-) -> list[tuple[str, str]]:
-    """The times in a period in which no run of lines reaches, or none that is signed."""
-    if not selection.has_period:
-        return []
-    found, at = [], selection.where["since"]
-    end = selection.where.get("until", END_OF_TIME)
-    for run in sorted(runs, key=lambda each: each.since):
-        last = run.signed_until if is_signed else run.until
-        if last < at or run.since >= end:
-            continue
-        if run.since > at:
-            found.append((at, run.since))
+    selection: BundleSelection, covered: list[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """The times in the period between these stretches, which are in order."""
+    at, until = selection.period
+    for first, last in covered:
+        if first > at:
+            yield at, first
         at = max(at, last)
-    if at < end:
-        found.append((at, end))
-    return found
+    if at < until:
+        yield at, until
 
 
 def _missing(parts: Parts) -> Iterator[str]:

@@ -40,12 +40,12 @@ from robots_guard.audit.bundle.contents import (
     parts_of,
 )
 from robots_guard.audit.bundle.derivation import (
-    END_OF_TIME,
     completeness_of,
     derived_files,
     lines_by_writer,
     name_of,
     overrides_text,
+    stretches,
     uncovered,
 )
 from robots_guard.audit.bundle.selection import selection_problems
@@ -454,15 +454,16 @@ def _check_period(completeness: Completeness, trust: BundleTrust, findings: _Fin
     selection = completeness.selection
     if not selection.has_period:
         return
-    gaps = uncovered(selection, completeness.runs, is_signed=bool(trust.keys))
-    whole = (selection.where["since"], selection.where.get("until", END_OF_TIME))
-    if gaps == [whole]:
+    covered = stretches(selection, completeness.runs, is_signed=bool(trust.keys))
+    gaps = list(uncovered(selection, covered))
+    if not covered:
         state, signed = ClaimState.NOT_PROVEN, ""
+        named = "from {} to {}".format(*selection.period)
         if trust.keys:
             state, signed = ClaimState.CONTRADICTED, " that is signed"
         findings.add(
             state,
-            f"{NOTHING_COVERED} from {whole[0]} to {whole[1]}: no writer has a run of lines{signed} in it",
+            f"{NOTHING_COVERED} {named}: no writer has a run of lines{signed} in it",
         )
         return
     if gaps:

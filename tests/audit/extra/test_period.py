@@ -113,6 +113,25 @@ def test_the_parts_of_a_period_that_no_line_reaches_are_not_proven(tmp_path, per
     assert uncovered(data) == [stretch(*gap) for gap in gaps]
 
 
+def test_a_writer_of_one_moment_is_one_in_the_period(tmp_path):
+    write(tmp_path, 0)
+    data = bundle(tmp_path, since=at(0), until=at(2))
+
+    assert contradictions(verify_bundle(data, TRUST)) == []
+    assert uncovered(data) == [stretch(0, 2)]
+
+
+@pytest.mark.parametrize("value", ["", "x", "9999", None, at(50), "2027-01-15T08:00:00.000Z\n"])
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_no_period_that_a_forger_states_is_a_crash(signed, name, value):
+    parts = parts_of(read_archive(signed))
+    where = {key: each for key, each in parts.selection.where.items() if key != name}
+    where |= {} if value is None else {name: value}
+    _assert_refused(
+        signed, parts._replace(selection=msgspec.structs.replace(parts.selection, where=where))
+    )
+
+
 @pytest.mark.parametrize("kept", [lambda _: None, compress, lambda path: compact(path, "9")])
 def test_a_writer_that_was_idle_covers_a_period_without_lines(tmp_path, kept):
     """Its next number shows that it wrote nothing in between."""
