@@ -276,7 +276,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str,
         Meta(
             description="The file of a private key (Ed25519, PEM) that signs each checkpoint of the"
-            " chain. It implies `audit_chain = sha256`, and needs the extra `[audit]`."
+            " chain, and bundles. It implies `audit_chain = sha256`, and needs the extra `[audit]`."
             " `robots-guard audit keys create FILE` makes one. Only its owner and its group may be"
             " able to read it.",
             extra={"path": "file"},
