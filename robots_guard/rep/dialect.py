@@ -34,6 +34,9 @@ class Dialect:
     #: Fields that end a run of User-agent lines.
     closing: frozenset[bytes] = frozenset({b"allow", b"disallow"})
     lenient_fields: bool = False  # accept misspelt and longer field names, and a missing colon
+    #: What an author plainly meant counts, where the letter of the file closes less: characters that
+    #: are not seen, several names on a line, a slip in a field. Names may have digits.
+    plain_meaning: bool = True
     c_strings: bool = False  # NUL ends a line, other controls are data, long lines are truncated
 
     # Which group applies.
@@ -142,6 +145,7 @@ _PROFILES = (
     Dialect(
         name="google",
         lenient_fields=True,
+        plain_meaning=False,
         c_strings=True,
         index_page=True,
         percent="google",

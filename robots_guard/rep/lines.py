@@ -1,8 +1,9 @@
-"""Bytes to lines: byte order marks, CR, LF and CRLF, comments, and size limits.
+"""Bytes to lines: byte order marks, CR, LF and CRLF, comments, and size limits; and what an author
+plainly meant by characters that an editor does not show.
 
 Invariant: a body is untrusted. No function raises on any bytes. If a limit or a control character
 truncates a line, the result is more restrictive: a Disallow gets shorter and so broader, an Allow
-is dropped.
+is dropped. In a file of plain ASCII without tags, every line is read as it is written.
 
 `records` yields the parsed lines, `lines` the same with each line's text, for people.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ BODY_CAP = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB
 #: Bytes; the limit of Google's library: eight times the longest URL of old browsers.
 LINE_CAP = 16_663
 TEXT_CAP = 512  # characters of a text for people
+TAG, BACKSLASH = ord("<"), ord("\\")
 COMMENT = b"#"  # the field of a line with only a comment, which is skipped and ends nothing
 HASH = ord("#")
 
@@ -45,6 +48,9 @@ _WIDE = (
 )
 _FIRST_OF_MARKS = frozenset((b"\xef", b"\xff", b"\xfe", b"\0"))
 _CONTROLS = bytes(byte for byte in [*range(0x20), 0x7F] if byte not in b"\t\n\r")
+#: Bytes that most files have none of: controls, those outside ASCII, and those with which a tag or an
+#: escape begins.
+_NOT_PLAIN = _CONTROLS + b"<\\" + bytes(range(0x80, 0x100))
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL_AND_REST = re.compile(_CONTROL.pattern + rb"[^ \t]*")
 _BEFORE_VALUE = re.compile(rb"(?<=:)[\x00-\x20\x7f]+")
@@ -69,6 +75,54 @@ _FIELDS = frozenset(field for field, _ in _MISSPELT)
 # Fields of draft-canel-robots-ai-control, which Google's library reads as Allow and Disallow because
 # they begin so. They are about AI training, and must not permit or forbid the request.
 _NOT_MISSPELT = frozenset((b"allowaitraining", b"disallowaitraining"))
+
+
+# --- Bodies that are no text ---
+
+# How files begin that are no text (WHATWG MIME Sniffing, section 6, and the formats' own documents).
+_SIGNATURES = (
+    (b"\x1f\x8b", "gzip data"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"PK\x05\x06", "a ZIP archive"),
+    (b"%PDF-", "a PDF document"),
+    (b"\x89PNG\r\n\x1a\n", "an image"),
+    (b"\xff\xd8\xff", "an image"),
+    (b"GIF87a", "an image"),
+    (b"GIF89a", "an image"),
+    (b"\0\0\1\0", "an image"),
+    (b"RIFF", "an image or a recording"),
+    (b"II*\0", "an image"),
+    (b"MM\0*", "an image"),
+    (b"OggS\0", "a recording"),
+    (b"\x1aE\xdf\xa3", "a recording"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"\xfd7zXZ\0", "xz data"),
+    (b"BZh91AY&SY", "bzip2 data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!\x1a\7", "a RAR archive"),
+    (b"x\x01", "zlib data"),
+    (b"x\x9c", "zlib data"),
+    (b"x\xda", "zlib data"),
+    (b"\xd0\xcf\x11\xe0", "an office document"),
+    (b"\x7fELF", "a program"),
+    (b"\0asm", "a program"),
+    (b"wOFF", "a font"),
+    (b"wOF2", "a font"),
+)
+
+
+def kind_of_binary(body: bytes) -> str | None:
+    """What a body is that begins as no text does, in words; None if it may be text."""
+    for signature, kind in _SIGNATURES:
+        if body.startswith(signature):
+            return kind
+    # Two characters of ASCII, as in "Us" or "# ", each with a NUL.
+    if len(body) >= 4 and (body[1] == body[3] == 0 or body[0] == body[2] == 0):
+        return "UTF-16 or UTF-32 without a byte order mark"
+    return None
+
+
+# --- Lines ---
 
 
 def clean(body: bytes) -> bytes:
@@ -103,7 +157,8 @@ def _unmarked(body: bytes) -> bytes:
 
 def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
     """Field and value of each line that has them, and an empty field for each blank line."""
-    for number, raw in enumerate(tame_lines(text, dialect), 1):
+    raws, numbers = tame_lines(text, dialect)
+    for number, raw in zip(numbers or range(1, len(raws) + 1), raws, strict=True):
         field, value = field_and_value(raw, dialect)
         if field != COMMENT:
             yield number, field, value
@@ -128,38 +183,70 @@ def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
             return b"", b""
         if not dialect.lenient_fields:
             return b"?", key.strip()
-        return _two_words(key)
+        return _two_words(key, dialect)
     if dialect.lenient_fields:
-        name = _respelt(name)
+        name = _respelt(name, dialect)
     return name or b"?", value.strip()
 
 
-def _two_words(raw: bytes) -> tuple[bytes, bytes]:
+def _two_words(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     """Field and value of a line without a colon. The field is "?" unless the line is a known field
     and one word."""
     words = raw.split()
-    field = _respelt(words[0].lower())
+    field = _respelt(words[0].lower(), dialect)
     if len(words) == 2 and field in _FIELDS:
         return field, words[1]
     return b"?", raw.strip()
 
 
-def _respelt(name: bytes) -> bytes:
+def _respelt(name: bytes, dialect: Dialect) -> bytes:
     if name in _NOT_MISSPELT:
         return name
     for field, spellings in _MISSPELT:
         if name.startswith(spellings):
             return field
+    if dialect.plain_meaning:
+        for field in _CLOSING_FIELDS:
+            if _is_one_slip_from(name, field):
+                return field
     return name
 
 
-def tame_lines(text: bytes, dialect: Dialect) -> list[bytes]:
-    """The lines of a text, truncated where they have control characters or are too long."""
+# Fields that close something, so that a slip in one must not lose the line. In "Allow", a slip opens
+# nothing.
+_CLOSING_FIELDS = (b"disallow", b"user-agent")
+
+
+def _is_one_slip_from(name: bytes, field: bytes) -> bool:
+    """Whether one character was left out, added, replaced, or exchanged with the next one."""
+    more = len(name) - len(field)
+    if not -1 <= more <= 1:
+        return False
+    at = 0
+    while at < len(name) and at < len(field) and name[at] == field[at]:
+        at += 1
+    if more:
+        return name[at + (more > 0) :] == field[at + (more < 0) :]
+    exchanged = name[at + 1 : at + 2] + name[at : at + 1]
+    return name[at + 1 :] == field[at + 1 :] or exchanged + name[at + 2 :] == field[at:]
+
+
+def tame_lines(text: bytes, dialect: Dialect) -> tuple[list[bytes], list[int]]:
+    """The lines of a text, truncated where they have control characters or are too long.
+
+    With them their numbers, or none if they are 1, 2, 3, ...: a line may be several in one.
+    """
     # bytes.splitlines splits at CR, LF and CRLF only; str.splitlines at ten more characters.
     raws = text.splitlines()
-    has_controls = len(text.translate(None, _CONTROLS)) != len(text)
+    numbers: list[int] = []
+    is_plain = len(text.translate(None, _NOT_PLAIN)) == len(text)
+    if is_plain and len(text) <= LINE_CAP:
+        return raws, numbers
+    if not is_plain and dialect.plain_meaning:
+        raws, numbers = _plain_lines(raws, text)
+    has_controls = not is_plain and len(text.translate(None, _CONTROLS)) != len(text)
     if not has_controls and len(text) <= LINE_CAP:
-        return raws
+        return raws, numbers
     if dialect.c_strings:
         truncate = _truncate_like_c
     elif dialect.paths_per_line == "many":
@@ -172,7 +259,7 @@ def tame_lines(text: bytes, dialect: Dialect) -> list[bytes]:
             return truncate(raw)
         return raw
 
-    return [tame(raw) for raw in raws]
+    return [tame(raw) for raw in raws], numbers
 
 
 def _truncate_like_c(raw: bytes) -> bytes:
@@ -209,6 +296,140 @@ def _trimmed(raw: bytes) -> bytes:
     Such controls hide nothing, so they are removed like white space.
     """
     return _BEFORE_VALUE.sub(b"", raw.partition(b"#")[0].strip(_CONTROLS + b" \t"), count=1)
+
+
+# --- What an author plainly meant ---
+
+#: White space and characters without a shape, outside ASCII: the categories Zs, Zl, Zp and Cf of
+#: Unicode, NEL, and other characters that a font shows as nothing (Default_Ignorable_Code_Point).
+INVISIBLE = "".join(
+    chr(point)
+    for first, last in (
+        (0x85, 0x85),
+        (0xA0, 0xA0),
+        (0xAD, 0xAD),
+        (0x34F, 0x34F),
+        (0x600, 0x605),
+        (0x61C, 0x61C),
+        (0x6DD, 0x6DD),
+        (0x70F, 0x70F),
+        (0x890, 0x891),
+        (0x8E2, 0x8E2),
+        (0x115F, 0x1160),
+        (0x1680, 0x1680),
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2000, 0x200F),
+        (0x2028, 0x202F),
+        (0x205F, 0x206F),
+        (0x3000, 0x3000),
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),
+        (0xFEFF, 0xFEFF),
+        (0xFFA0, 0xFFA0),
+        (0xFFF0, 0xFFFB),
+        (0x110BD, 0x110BD),
+        (0x110CD, 0x110CD),
+        (0x13430, 0x1343F),
+        (0x1BCA0, 0x1BCA3),
+        (0x1D173, 0x1D17A),
+        (0xE0001, 0xE0001),
+        (0xE0020, 0xE007F),
+        (0xE0100, 0xE01EF),
+    )
+    for point in range(first, last + 1)
+)
+_AROUND = INVISIBLE + " \t"
+#: A mark of UTF-8 that was read as Windows-1252 and written as UTF-8 once more.
+_MARK_TWICE = codecs.BOM_UTF8.decode("cp1252")
+_DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
+_IN_FIELD = {**dict.fromkeys(map(ord, INVISIBLE), None), **_DASHES}
+_ANY_COLON = re.compile("[:\uff1a]")
+
+# Where one line ends and the next begins, though there is no CR or LF: at a mark, where two files were
+# joined; at "\\n" in letters; and at tags of HTML.
+_BREAK = re.compile(
+    rb"(?:\xef\xbb\xbf|\xc3\xaf\xc2\xbb\xc2\xbf|(?:\\r)?\\n)"
+    rb"(?=[ \t]*(?:user.?agent|disallow|allow|sitemap|crawl-delay|content-\w+)[ \t]*:|[ \t]*(?:\\|\Z))"
+    rb"|</?(?:blockquote|body|br|center|dd|div|dl|dt|h[1-6]|head|hr|html|li|meta|ol|p|pre|table|tbody"
+    rb"|td|title|tr|ul)(?:[ \t/][^<>]*)?>",
+    re.IGNORECASE,
+)
+_INLINE = re.compile(
+    rb"</?(?:a|b|big|code|em|font|i|small|span|strong|tt|u)(?:[ \t/][^<>]*)?>|&nbsp;", re.IGNORECASE
+)
+
+
+def _plain_lines(raws: list[bytes], text: bytes) -> tuple[list[bytes], list[int]]:
+    """Lines as their author saw them, and their numbers if one was several."""
+    places: list[int] = []
+    if not text.isascii():
+        places = [at for at, raw in enumerate(raws) if not raw.isascii() and raw[0] != HASH]
+    for byte in (TAG, BACKSLASH):
+        if byte in text:
+            places += [at for at, raw in enumerate(raws) if byte in raw and raw[0] != HASH]
+    several: dict[int, list[bytes]] = {}
+    for at in sorted(set(places)):
+        pieces = lines_seen(raws[at])
+        raws[at] = pieces[0]
+        if len(pieces) > 1:
+            several[at] = pieces
+    if not several:
+        return raws, []
+    found: list[bytes] = []
+    numbers: list[int] = []
+    for at, raw in enumerate(raws):
+        pieces = several.get(at, [raw])
+        found += pieces
+        numbers += [at + 1] * len(pieces)
+    return found, numbers
+
+
+def lines_seen(raw: bytes) -> list[bytes]:
+    """The lines that an author saw in one line, each without what is not seen. The comment belongs
+    to the last.
+
+    An Allow behind a break is dropped: to parsers that see one line, it allows nothing.
+    """
+    head, mark, comment = raw.partition(b"#")
+    pieces = [head]
+    if TAG in head:
+        pieces = [_INLINE.sub(b" ", head)]
+    if _BREAK.search(pieces[0]):
+        pieces = [piece.strip() for piece in _BREAK.split(pieces[0]) if piece.strip()] or [b""]
+        first, *behind = pieces
+        pieces = [first, *(piece for piece in behind if piece[:5].lower() != b"allow")]
+    pieces = [piece if _shows_all(piece) else _as_seen(piece) for piece in pieces]
+    pieces[-1] += mark + comment
+    return pieces
+
+
+def _shows_all(line: bytes) -> bool:
+    """Whether a line certainly has no invisible character in its field or around its value."""
+    field, colon, value = line.partition(b":")
+    value = value.strip()
+    if not colon or field not in SPELLINGS or not value:
+        return line.isascii()
+    return value[0] < 0x80 and value[-1] < 0x80
+
+
+def _as_seen(line: bytes) -> bytes:
+    """A line without the invisible characters in its field and around its value."""
+    encoding = "utf-8"
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        encoding = "latin-1"
+        text = line.decode(encoding)
+    colon = _ANY_COLON.search(text)
+    if colon is None:
+        return " ".join(text.strip(_AROUND).split()).encode(encoding)
+    field = unicodedata.normalize("NFKC", text[: colon.start()].replace(_MARK_TWICE, ""))
+    value = text[colon.end() :].strip(_AROUND)
+    # A full-width slash or star, as an input method for Chinese or Japanese writes it.
+    if value and (first := unicodedata.normalize("NFKC", value[0])) in ("/", "*"):
+        value = first + value[1:]
+    return f"{field.translate(_IN_FIELD)}:{value}".encode(encoding, "replace")
 
 
 def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:

@@ -8,7 +8,8 @@ as two list entries, other lines as records; text for people is derived from the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from msgspec import Struct
@@ -94,6 +95,8 @@ class Robots(Struct):
     groups: list[Group] = []
     void: list[Group] = []  # groups without a rule, in dialects that require one
     fields: set[bytes] = set()  # of the lines that are neither User-agent nor rule
+    has_name: bool = True  # whether it may contain the name that was selected last
+    has_split_lines: bool = False  # one line of the text was several of its author
 
     @property
     def strays(self) -> list[Record]:
@@ -113,7 +116,7 @@ class Robots(Struct):
     def select(self, token: str) -> Selection:
         """The groups that apply to a crawler of this name in the dialect."""
         dialect = self.dialect
-        name = _name(token, dialect.product_tokens)
+        name = _name(token, dialect.product_tokens, dialect.plain_meaning)
         names: Sequence[str] = (name,)
         if name in dialect.aliases:
             names = dialect.aliases[dialect.aliases.index(name) :]
@@ -125,13 +128,31 @@ class Robots(Struct):
 
     def names(self, token: str) -> bool:
         """Whether a group names this crawler, and not only every crawler."""
-        return self.select(token).why not in (_BY_STAR, _BY_NOTHING)
+        listed = self.with_lists_read(token) or self
+        return listed.select(token).why not in (_BY_STAR, _BY_NOTHING)
+
+    def with_lists_read(self, token: str) -> Robots | None:
+        """This file with each User-agent line as all the names on it, if one of the further names
+        is this crawler's; otherwise None.
+
+        By the grammar, a line has one name. So this is a second reading, beside the first.
+        """
+        dialect = self.dialect
+        if not dialect.plain_meaning or not dialect.product_tokens:
+            return None
+        name = _name(token, dialect.product_tokens, dialect.plain_meaning)
+        if not name or not self._may_name(name):
+            return None
+        if not any(_lists(group, name) for group in self.groups):
+            return None
+        return parse_clean(self.text, replace(dialect, names_per_line="many"))
 
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
         crawlers."""
         # The operator "in" is slower, because it also accepts a number.
-        return self.text.lower().find(name.encode()) >= 0
+        self.has_name = self.text.lower().find(name.encode()) >= 0
+        return self.has_name
 
     def _named(self, name: str) -> list[Group]:
         if not name or (self.dialect.names == "token" and not self._may_name(name)):
@@ -173,18 +194,42 @@ class Robots(Struct):
 
 # --- Names ---
 
+#: A crawler's own name as a regular expression: a product token, which may have digits and dots.
+NAME = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 # RFC 9309 section 2.2.1 allows letters, "_" and "-". Values and names are truncated at the first
 # other character: ignoring a group because of a version after its name would fail open.
 _TOKEN = re.compile(rb"[A-Za-z_-]*")
+# The names of many crawlers have digits or dots, such as AI2Bot. Such a name is compared whole.
+_WHOLE = re.compile(NAME.encode())
 _STAR = ord("*")
 
 
+def can_compare(name: str, dialect: Dialect) -> bool:
+    """Whether a dialect can tell a crawler of this name from others.
+
+    A dialect that compares letters, "_" and "-" only would take AI2Bot for AI, and 360Spider for a
+    crawler without a name.
+    """
+    parts = dialect.parts or (dialect,)
+    return all(
+        part.plain_meaning
+        or not part.product_tokens
+        or _is_letters(name.encode("utf-8", "replace"))
+        for part in parts
+    )
+
+
+def _is_letters(name: bytes) -> bool:
+    return _TOKEN.fullmatch(name) is not None
+
+
 @lru_cache(maxsize=256)
-def _name(token: str, by_token: bool) -> str:
+def _name(token: str, by_token: bool, may_have_digits: bool) -> str:
     """The crawler's name as the dialect compares it: in lower case and without version."""
-    if by_token:
-        return _token(token.strip().encode("utf-8", "replace"))
-    return token.partition("/")[0].strip().lower()
+    if not by_token:
+        return token.partition("/")[0].strip().lower()
+    text = token.strip().encode("utf-8", "replace")
+    return _whole(text) if may_have_digits else _token(text)
 
 
 def _token(value: bytes) -> str:
@@ -194,13 +239,52 @@ def _token(value: bytes) -> str:
     return ""
 
 
+def _whole(value: bytes) -> str:
+    found = _WHOLE.match(value)
+    if found:
+        return found[0].decode("ascii").lower()
+    return ""
+
+
+def _reader_of(name: str) -> Callable[[bytes], str]:
+    """How the names in a file are read for a crawler of this name.
+
+    A name with digits or dots is compared whole. Any other name is also compared with names that
+    are cut to it: as Google's library reads a file, "bot1" means the crawler "bot".
+    """
+    return _token if _is_letters(name.encode()) else _whole
+
+
+def _lists(group: Group, name: str) -> bool:
+    """Whether a User-agent line of a group has this name, but not as its first."""
+    wanted = name.encode()
+    read = _reader_of(name)
+    for _, _, value in group.agents:
+        # Most values do not contain the name.
+        if value.lower().find(wanted) > 0:
+            _, *further = _WHOLE.findall(value) or (b"",)
+            if any(read(each) == name for each in further):
+                return True
+    return False
+
+
+def _read_lists(group: Group) -> None:
+    """Read each User-agent line as all the product tokens on it."""
+    group.agents[:] = [
+        (number, field, name)
+        for number, field, value in group.agents
+        for name in _WHOLE.findall(value) or (value,)
+    ]
+
+
 def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001  (like _fit_of_substring)
     """How closely a group names this crawler; 0: not at all."""
     wanted = name.encode("ascii")
     size = len(wanted)
+    read = _reader_of(name)
     for _, _, value in group.agents:
         # Compare the beginning first: most values in a long file name other crawlers.
-        if value[:size].lower() == wanted and _token(value) == name:
+        if value[:size].lower() == wanted and read(value) == name:
             return size
     return 0
 
@@ -214,16 +298,20 @@ def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
     if dialect.names_per_line == "many":
         texts = value.split()
     return max(
-        (_substring(_compared(text, dialect), name, dialect) for text in texts if text != b"*"),
+        (
+            _substring(_compared(text, name, dialect), name, dialect)
+            for text in texts
+            if text != b"*"
+        ),
         default=0,
     )
 
 
-def _compared(value: bytes, dialect: Dialect) -> str:
+def _compared(value: bytes, name: str, dialect: Dialect) -> str:
     """The part of a value that is compared: a token, a name without its version, or all of the
     value."""
     if dialect.product_tokens:
-        return _token(value)
+        return _reader_of(name)(value)
     if dialect.names != "name_in_value":
         value = value.partition(b"/")[0].strip()
     return value.decode("utf-8", "replace").lower()
@@ -241,13 +329,20 @@ def _substring(text: str, name: str, dialect: Dialect) -> int:
 def _is_star(value: bytes, dialect: Dialect) -> bool:
     """Whether a value means every crawler.
 
-    "* all bots" does in dialects that truncate values at the first non-token character.
+    "* all bots" does in dialects that truncate values at the first non-token character, and so does
+    a star in a list of names.
     """
     if value == b"*":
         return True
+    if dialect.product_tokens and dialect.plain_meaning:
+        return _STAR_ALONE.search(value) is not None
     if dialect.names_per_line == "many":
         return b"*" in value.split()
     return dialect.product_tokens and value[:1] == b"*" and value[1:2].isspace()
+
+
+# A star that is not a part of a name, such as "*bot", "bot*" or "/*".
+_STAR_ALONE = re.compile(rb"(?<![^\s,;|\"'<])\*(?![\w*./-])")
 
 
 # --- Parsing ---
@@ -261,12 +356,27 @@ def parse(body: bytes, dialect: Dialect) -> Robots:
 def parse_clean(text: bytes, dialect: Dialect) -> Robots:
     """Parse the text of a document, as `clean` returns it."""
     robots = Robots(dialect, text, Group())
-    _sort(tame_lines(robots.text, dialect), robots)
+    raws, numbers = tame_lines(robots.text, dialect)
+    _sort(raws, robots)
+    if dialect.product_tokens and dialect.names_per_line == "many":
+        for group in robots.groups:
+            _read_lists(group)
+    if numbers:
+        robots.has_split_lines = True
+        for group in (robots.loose, *robots.groups):
+            _renumber(group, numbers)
     if dialect.blank_line_ends:
         # A record without a rule is invalid (1994, 1996), so it must not hide the one for "*".
         robots.void = [group for group in robots.groups if not group.rows]
         robots.groups = [group for group in robots.groups if group.rows]
     return robots
+
+
+def _renumber(group: Group, numbers: list[int]) -> None:
+    """Number the lines of a group as in the file, where several of them were one."""
+    group.rows[:] = [2 * numbers[(row >> 1) - 1] + (row & 1) for row in group.rows]
+    for records in (group.agents, group.others):
+        records[:] = [(numbers[number - 1], field, value) for number, field, value in records]
 
 
 def _sort(raws: Iterable[bytes], robots: Robots) -> None:

@@ -28,7 +28,7 @@ from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.percent import meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.readings import cut_fragment, rooted
-from robots_guard.rep.robots import Robots, parse, parse_clean
+from robots_guard.rep.robots import Robots, Selection, parse, parse_clean
 from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.robots_txt import NO_STATEMENTS, RobotsStatements, states_something
 from robots_guard.rep.signals.statement import RAW_CAP, Place, Signal, Statement
@@ -123,11 +123,28 @@ def compile_rules(
         parts = dialect.parts
         return Strictest(
             [
-                (part.name, _Document(parse(body, part), token, forms, purpose_tokens))
+                (part.name, _reading(parse(body, part), token, forms, purpose_tokens))
                 for part in parts
             ]
         )
-    return _Document(parse(body, dialect), token, forms, purpose_tokens)
+    return _reading(parse(body, dialect), token, forms, purpose_tokens)
+
+
+def _reading(
+    robots: Robots,
+    token: str,
+    matching: Matching,
+    purpose_tokens: tuple[PurposeToken, ...] = (),
+) -> Ruleset:
+    """A document compiled for one crawler. If it is among several names on one line, the document
+    has two readings, and what both allow is allowed."""
+    selection = robots.select(token)
+    listed = robots.with_lists_read(token) if robots.has_name else None
+    first = _Document(robots, selection, token, matching, purpose_tokens)
+    if listed is None:
+        return first
+    second = _Document(listed, listed.select(token), token, matching, purpose_tokens)
+    return Strictest([("one-name-a-line", first), ("several-names-a-line", second)])
 
 
 class Strictest(Ruleset):
@@ -171,10 +188,10 @@ class Strictest(Ruleset):
 
 def _named_tokens(
     robots: Robots, matching: Matching, purpose_tokens: tuple[PurposeToken, ...]
-) -> tuple[tuple[str, str, _Document], ...]:
+) -> tuple[tuple[str, str, Ruleset], ...]:
     """The purpose tokens that the document names: use, token and the rules for the token."""
     return tuple(
-        (use, token.lower(), _Document(robots, token, matching))
+        (use, token.lower(), _reading(robots, token, matching))
         for use, token in purpose_tokens
         if robots.names(token)
     )
@@ -224,17 +241,17 @@ class _Document(Ruleset):
     def __init__(
         self,
         robots: Robots,
+        selection: Selection,
         token: str,
         matching: Matching,
         purpose_tokens: tuple[PurposeToken, ...] = (),
     ) -> None:
         dialect, text = robots.dialect, robots.text
-        selection = robots.select(token)
         rows, values = patterns_of(*selection.rules, dialect)
         self._dialect = dialect
         self._others = tuple(robots.others_for(selection))
         self._matching = matching
-        self._source = SourceText(text, dialect, rows)
+        self._source = SourceText(text, dialect, rows, values if robots.has_split_lines else None)
         self._no_match = _no_match(selection.title)
         self._rulings: dict[int, Ruling] = {}
         self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()
@@ -251,7 +268,7 @@ class _Document(Ruleset):
         self._swift = self._plain and not meets_escapes(written)
         self.size = 800 + len(text) + len(written) + 120 * len(rows)
         self._token = token
-        self._tokens: tuple[tuple[str, str, _Document], ...] = ()
+        self._tokens: tuple[tuple[str, str, Ruleset], ...] = ()
         if purpose_tokens:
             self._tokens = _named_tokens(robots, matching, purpose_tokens)
             self.size += sum(ruleset.size for *_, ruleset in self._tokens)

@@ -1,7 +1,7 @@
 """The document behind a ruleset: from the place of a rule back to its line.
 
 Invariant: memory per rule is one number. The text of a rule is read again from the document when a
-verdict first names the rule.
+verdict first names the rule. Of a document in which a line is several, the patterns are kept.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ class Rule:
 class SourceText:
     """The text of a document, and one crawler's rules in it by place."""
 
-    __slots__ = ("_dialect", "_offsets", "rows", "text")
+    __slots__ = ("_dialect", "_kept", "_offsets", "rows", "text")
 
-    def __init__(self, text: bytes, dialect: Dialect, rows: list[int]) -> None:
+    def __init__(
+        self, text: bytes, dialect: Dialect, rows: list[int], kept: list[bytes] | None = None
+    ) -> None:
         self.text = text
         self._dialect = dialect
+        self._kept = kept
         self._offsets: array[int] | None = None
         # A list of small numbers takes little memory, because Python caches small integers.
         self.rows: Sequence[int] = rows if len(rows) < FEW else array("I", rows)
@@ -51,11 +54,15 @@ class SourceText:
 
     def _pattern(self, place: int) -> bytes:
         """The pattern at a place. A line may contain several."""
+        if self._kept is not None:
+            return self._kept[place]
         row = self.rows[place]
         return next(islice(self._patterns_of(row), place - bisect_left(self.rows, row), None))
 
     def patterns(self) -> list[bytes]:
         """The patterns by place. Each line is read once, even if it contains several."""
+        if self._kept is not None:
+            return self._kept
         return [pattern for row in dict.fromkeys(self.rows) for pattern in self._patterns_of(row)]
 
     def _patterns_of(self, row: int) -> Iterator[bytes]:

@@ -132,15 +132,16 @@ class _LineReader:
 
     def __init__(self, robots: Robots) -> None:
         self._raws = robots.text.splitlines()
+        self._has_split_lines = robots.has_split_lines
 
     def line(self, record: Record) -> _TextLine:
         """The line of a record, in full."""
-        number, field, _ = record
+        number, field, value = record
         raw = self._raws[number - 1]
-        value = raw.partition(b"#")[0].partition(b":")[2]
+        whole = raw.partition(b"#")[0].partition(b":")[2]
         doubts: tuple[Flag, ...] = ()
-        if len(raw) > LINE_CAP or _CONTROLS.search(value):
-            value = _CONTROLS.sub(b" ", value)
+        if not self._has_split_lines and (len(raw) > LINE_CAP or _CONTROLS.search(whole)):
+            value = _CONTROLS.sub(b" ", whole)
             doubts = (Flag.MALFORMED,)
         return _TextLine(number, field, value.strip(), shown_line(raw)[:RAW_CAP], doubts)
 
