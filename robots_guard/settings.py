@@ -40,6 +40,7 @@ from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.ports import Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.rep.robots import NAME, can_compare
 from robots_guard.stores import shown as without_credentials
 from robots_guard.text import nearest, number, wrong_type
 
@@ -52,13 +53,15 @@ if TYPE_CHECKING:  # imported where a guard is opened: a command that needs none
     from robots_guard.guard.guard import Guard
     from robots_guard.guard.options import GuardOptions
 
-_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
-_NOT_IN_TOKEN = re.compile(r"[^A-Za-z_-]")
+_TOKEN = re.compile(NAME)
+_NOT_IN_TOKEN = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def _objection_to_token(token: str) -> str:
-    """Return what RFC 9309 does not allow in a product token, as the beginning of a sentence."""
+    """Return what no product token may have, as the beginning of a sentence."""
     wrong = dict.fromkeys(_NOT_IN_TOKEN.findall(token))
+    if not wrong:
+        return "a dot stands between other characters;"
     shown = ", ".join("a space" if each == " " else repr(each) for each in wrong)
     return f"RFC 9309 section 2.2.1 does not allow {shown} in it;"
 
@@ -148,7 +151,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str,
         Meta(
             description="The crawler's product token: its name after `User-agent:` in a robots.txt,"
-            " in letters, `-` and `_`.",
+            " in letters, digits, `-`, `_` and `.`. A name with a digit or a dot is compared whole.",
             extra={"is_sent": True},
         ),
     ]
@@ -405,7 +408,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not _TOKEN.fullmatch(self.agent):
             raise SettingsError(
                 f"agent {self.agent!r} is not a product token: {_objection_to_token(self.agent)} use letters,"
-                " '-' and '_' only, such as 'mybot' (the name after User-agent: in a robots.txt)"
+                " digits, '-', '_' and '.' only, such as 'mybot' (the name after User-agent: in a robots.txt)"
+            )
+        if not can_compare(self.agent, dialect(self.dialect)):
+            raise SettingsError(
+                f"agent {self.agent!r} cannot be judged in dialect {self.dialect}, which compares letters,"
+                " '-' and '_' only, as Google's library does: use dialect = rfc9309, or another agent"
             )
         super().__post_init__()
         if self.audit_signing_key and self.audit_chain == "none":

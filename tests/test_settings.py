@@ -30,6 +30,13 @@ def test_the_docs_have_the_table_that_the_descriptions_give(page):
     assert (DOCS / page).read_text() == expected, "to rewrite it: python docs/settings_tables.py"
 
 
+def test_a_name_that_the_dialect_cannot_compare_is_refused():
+    for name in ("google", "strictest(rfc9309, google)"):
+        with pytest.raises(SettingsError, match="cannot be judged in dialect"):
+            Settings(agent="AI2Bot", dialect=name)
+    assert Settings(agent="360Spider").agent == "360Spider"
+
+
 def test_the_docs_list_the_settings_that_an_override_can_change():
     names = ", ".join(f"`{name}`" for name in types_of(SiteSettings))
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from robots_guard.errors import SettingsError
+from robots_guard.rep.robots import NAME
 from robots_guard.text import did_you_mean
 
 
@@ -33,7 +34,7 @@ class Use(StrEnum):
     TDM = "tdm"
 
 
-_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+_TOKEN = re.compile(NAME)
 PURPOSES = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
 
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from robots_guard.errors import SettingsError
+from robots_guard.rep.robots import NAME
 
-_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+_TOKEN = re.compile(NAME)
 #: In crawlers' browser-like User-Agents.
-_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
+_COMPATIBLE = re.compile(rf"compatible;\s*({NAME})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,6 @@ def agents_in(path: Path) -> Mapping[str, str]:
     for user, agent in users.items():
         if not (isinstance(agent, str) and _TOKEN.fullmatch(agent)):
             raise SettingsError(
-                f"agents: {user!r} has no product token: use letters, '-' and '_', such as 'mybot'"
+                f"agents: {user!r} has no product token: use letters, digits, '-', '_' and '.', such as 'mybot'"
             )
     return users

@@ -23,6 +23,7 @@ from robots_guard.configuration import (
 )
 from robots_guard.core.component import Component
 from robots_guard.errors import SettingsError
+from robots_guard.rep.robots import NAME
 from robots_guard.settings import Settings
 
 PREFIX = "ROBOTS_GUARD_"
@@ -36,7 +37,7 @@ _SPELLING = PREFIX + "{}"
 HOLD_MAX = 60.0
 
 # a token, with an optional version and comment
-_PRODUCT = re.compile(r"([A-Za-z_-]+)(/\S+)?(\s+\(.*\))?\s*")
+_PRODUCT = re.compile(rf"({NAME})(/\S+)?(\s+\(.*\))?\s*")
 _SCRAPY_HANDLERS = "scrapy.core.downloader.handlers."
 
 

@@ -21,6 +21,7 @@ from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 
 from robots_guard.core.robots_file import RobotsFile
 from robots_guard.core.site_settings import SiteSettings
+from robots_guard.rep.robots import NAME
 from robots_guard.scrapy.options import PREFIX
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ KEPT_AGENTS = 64  # of one file: requests may have any number of User-Agent head
 #: Product tokens: at the beginning of a User-Agent, before a slash (RFC 9110 section 10.1.5), and
 #: after `compatible;`, as in the User-Agent of most search engines.
 _PRODUCT = re.compile(
-    r"(?:\A\s*|(?<=compatible;)\s*|(?<=[\s(;,])(?=[A-Za-z_-]+/))([A-Za-z_-]+)", re.IGNORECASE
+    rf"(?:\A\s*|(?<=compatible;)\s*|(?<=[\s(;,])(?={NAME}/))({NAME})", re.IGNORECASE
 )
 _PARTS = re.compile(r"[\s;,()]+")  # what separates the parts of a User-Agent
-_WORD = re.compile(r"[A-Za-z_-]+")
+_WORD = re.compile(NAME)
 _ADDRESS = re.compile(r"://|@|www\.")  # a part with one of these is an address
 _BROWSERS = frozenset(
     (

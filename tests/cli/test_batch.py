@@ -113,7 +113,10 @@ def test_dialect_and_matching_by_line(batch):
         ("mybot", "rfc9309", "drop"),
         ("MyBot/2.1; x", "rfc9309", "drop"),
         ("mybot (+https://a.test)", "rfc9309", "drop"),
-        ("mybot2", "rfc9309", "drop"),
+        ("mybot2", "rfc9309", "pass"),  # a name with digits is compared whole
+        ("AI2Bot/1.0", "rfc9309", "drop"),
+        ("360Spider", "rfc9309", "drop"),
+        ("*", "rfc9309", "pass"),
         ("mybotting", "rfc9309", "pass"),
         ("other mybot", "rfc9309", "pass"),
         ("Yahoo! Slurp/3.0", "slurp2006", "drop"),
@@ -122,8 +125,29 @@ def test_dialect_and_matching_by_line(batch):
 )
 def test_user_agent_is_judged_by_its_product_token(batch, user_agent, dialect, action):
     rules = "User-agent: mybot\nDisallow: /\n\nUser-agent: Yahoo! Slurp\nDisallow: /\n"
+    rules += "\nUser-agent: AI2Bot\nUser-agent: 360Spider\nDisallow: /\n"
 
     assert actions(batch(ask(robots_txt=rules, user_agent=user_agent, dialect=dialect))) == [action]
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "dialect"),
+    [
+        ("AI2Bot", "google"),
+        ("360Spider", "google"),
+        ("AI2Bot", "strictest(rfc9309, google)"),
+        ("(compatible)", "rfc9309"),
+        ("\u540d", "yandex"),
+        ("!", "strictest(rfc9309, koster1994)"),
+    ],
+)
+def test_a_name_that_the_dialect_cannot_compare_is_an_error(batch, user_agent, dialect):
+    status, (answer,) = batch(
+        ask(robots_txt="User-agent: mybot\nDisallow:\n", user_agent=user_agent, dialect=dialect)
+    )
+
+    assert status == 2
+    assert "cannot compare" in answer["error"]
 
 
 def test_agent_option_is_the_default(batch, variables):

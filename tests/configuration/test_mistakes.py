@@ -87,16 +87,21 @@ IN_A_FILE = {
         1,
         "agent 'my bot' is not a product token: RFC 9309 section 2.2.1 does not allow a space in it;",
     ),
-    "digits in the agent": (
-        'agent = "bot2000"',
+    "an umlaut in the agent": (
+        'agent = "b\u00f6t"',
         1,
-        "agent 'bot2000' is not a product token: RFC 9309 section 2.2.1 does not allow '2', '0' in it;",
+        "agent 'b\u00f6t' is not a product token: RFC 9309 section 2.2.1 does not allow '\u00f6' in it;",
     ),
-    "a whole User-Agent": ('agent = "mybot/1.0"', 1, "does not allow '/', '1', '.', '0' in it;"),
+    "a dot at the end of the agent": (
+        'agent = "bot2000."',
+        1,
+        "agent 'bot2000.' is not a product token: a dot stands between other characters;",
+    ),
+    "a whole User-Agent": ('agent = "mybot/1.0"', 1, "does not allow '/' in it;"),
     "an agent in a section": (
-        '[proxy]\n\nagent = "2"',
+        '[proxy]\n\nagent = "2!"',
         3,
-        "agent '2' is not a product token",
+        "agent '2!' is not a product token",
     ),
     "words for seconds": (
         'hold_max = "soon"',
@@ -469,7 +474,7 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(
 
 ASK = ("check", "https://a.test/")
 AMONG_THE_OPTIONS = {
-    "agent": (*ASK, "--agent", "bot2000"),
+    "agent": (*ASK, "--agent", "bot 2000"),
     "max-defer": (*ASK, "--max-defer", "15m"),
     "on-restricted": (*ASK, "--on-restricted", "deny"),
     "store": (*ASK, "--store", "postgres://x"),

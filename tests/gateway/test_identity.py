@@ -49,7 +49,10 @@ def test_user_agent_that_is_sent():
         ("Mozilla/5.0 (compatible; Foobot/2.1; +http://x)", "Foobot"),
         ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", None),
         ("", None),
-        ("1bot", None),
+        ("1bot", "1bot"),
+        ("AI2Bot/1.0", "AI2Bot"),
+        ("Mozilla/5.0 (compatible; MJ12bot/v1.4.8; http://x)", "MJ12bot"),
+        ("(1bot)", None),
     ],
 )
 def test_the_product_token_of_a_header(user_agent, token):

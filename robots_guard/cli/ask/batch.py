@@ -45,6 +45,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin, objection
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.rep.robots import NAME, can_compare
 from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import did_you_mean
 
@@ -59,7 +60,7 @@ POLICIES = 16  # cached, one per origin and robots.txt
 CACHED_TEXT = 64 * 1024  # characters of a robots.txt whose policy is cached
 UNREADABLE = 2  # the exit status if a line could not be answered
 
-_NON_TOKEN = re.compile(r"[^A-Za-z_-]")
+_TOKEN = re.compile(NAME)
 
 
 class BatchQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -397,12 +398,21 @@ def product_token(user_agent: str, terms: Terms) -> str:
 
     The name is the part before the first "/". If the dialect, and every dialect that it consists
     of, compares product tokens (RFC 9309 section 2.2.1), the name ends before the first character
-    that a token cannot contain; otherwise it may contain spaces and digits.
+    that a token cannot contain; otherwise it may contain spaces. Raises InvalidQuestion for a name
+    that the dialect cannot tell from others: to judge it as a crawler without a group of its own
+    would let pass what the site forbids it.
     """
     name = user_agent.partition("/")[0].strip()
-    if all(part.product_tokens for part in (terms.dialect, *terms.dialect.parts)):
-        return _NON_TOKEN.split(name, maxsplit=1)[0]
-    return name
+    parts = terms.dialect.parts or (terms.dialect,)
+    found = _TOKEN.match(name)
+    if name in ("", "*") or not any(part.product_tokens for part in parts):
+        return name  # one that is empty, like the star, is that of a crawler without a group of its own
+    if found is None or not can_compare(found[0], terms.dialect):
+        raise InvalidQuestion(
+            f"dialect {terms.dialect.name} cannot compare the name of {user_agent[:80]!r}: give the crawler's"
+            f" product token, {'of letters, - and _ only' if found else 'such as mybot'}"
+        )
+    return found[0] if all(part.product_tokens for part in parts) else name
 
 
 def _encode_answer(name: Any, verdict: Verdict, terms: Terms) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from robots_guard.configuration.references import FILE, VARIABLE
 from robots_guard.configuration.sections import SECTIONS, own_options, own_types, types_in
+from robots_guard.rep.robots import NAME
 from robots_guard.settings import SETTINGS, Setting
 from robots_guard.text import without_links
 
@@ -23,7 +24,7 @@ _REFERENCE = f"({VARIABLE}|{FILE})."
 _ADDRESS = r"($|unix:.|(\[.+\]|[^:]+):[0-9]{1,5}$)"
 #: The forms of texts that begin in one of a few ways; a reference may stand instead.
 _FORMS = {
-    "agent": "[A-Za-z_-]+$",  # RFC 9309 section 2.2.1
+    "agent": f"{NAME}$",
     "store": r"(memory:$|sqlite:///.|(\s*[a-z][a-z0-9-]*=)?(rediss?(\+(cluster|sentinel))?://.|unix://.))",
     "fetch_proxy": "($|https?://.)",
     "listen": r"(\[.+\]|[^:]+):[0-9]{1,5}$",

@@ -135,6 +135,7 @@ def test_dialect_and_matching_are_the_settings():
         ("Mozilla/5.0 (Compatible;my-bot/2.1)", ["my-bot"]),
         ("Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/120.0", []),
         ("one/1 (two/2) one/3", ["one", "two"]),
+        ("AI2Bot/1.0 (compatible; MJ12bot/v1.4) Chrome/120.0.0.0", ["AI2Bot", "MJ12bot"]),
         ("*", []),
     ],
 )
