@@ -131,6 +131,21 @@ def wire_text(text: str) -> str:
         raise _surrogate_error(text) from None
 
 
+def as_uri(target: str, text: str) -> str:
+    """Return a target as a client sends it: characters outside ASCII as escapes of their UTF-8.
+
+    RFC 9309 section 2.2.2 makes both equal. `text` is the URL from which the target was split. With
+    bytes that are no UTF-8 (PEP 383), it is not known how it is sent, and it stays as it is.
+    """
+    if target.isascii() or _SURROGATE.search(text):
+        return target
+    return _OUTSIDE_ASCII.sub(lambda found: f"%{ord(found[0]):02X}", target)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_OUTSIDE_ASCII = re.compile("[^\x00-\x7f]")
+
+
 def _surrogate_error(url: str) -> MalformedURL:
     return MalformedURL(
         f"a lone surrogate, which represents no byte and no character: {url[:80]!r}"

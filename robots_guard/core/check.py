@@ -56,7 +56,7 @@ from robots_guard.core.verdict import (
     with_required_delay,
 )
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, split_url
+from robots_guard.origin import Origin, as_uri, split_url
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 
@@ -422,7 +422,8 @@ def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:
 def read_url(url: str) -> tuple[Origin, str] | Verdict:
     """Return the origin and target of a URL, or the verdict on a URL that has none."""
     try:
-        return split_url(url)
+        origin, target = split_url(url)
+        return origin, target if url.isascii() else as_uri(target, url)
     except NotGoverned as error:
         return Verdict(action=Action.PASS, reason=Reason.NOT_GOVERNED, detail=str(error))
     except MalformedURL as error:

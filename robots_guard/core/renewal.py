@@ -65,6 +65,7 @@ from robots_guard.core.location import UnusableLocation, resolve
 from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.origin import ROBOTS_TXT, TDMREP_JSON, Origin, split_url
+from robots_guard.rep.lines import kind_of_binary
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
 MAX_FAILURE = 200  # characters
@@ -126,6 +127,10 @@ class Fetching(msgspec.Struct, frozen=True):
             return self._revalidated(outcome, now)
         if is_trouble(outcome.status):
             return self._not_now(outcome, now)
+        if 200 <= outcome.status < 300 and (kind := kind_of_binary(outcome.body)):
+            return self.in_trouble(
+                now, Failure.PROTOCOL, f"the body is {kind}, not text", answer=outcome
+            )
         return self._answered(self._document(outcome, now))
 
     def _answered(self, document: Document) -> JudgingReservations | Settled:
@@ -485,3 +490,10 @@ def begin(
         public_only=public_only,
         reservations_for=reservations_for,
     )
+
+
+def policy_of_text(origin: Origin, body: bytes, via: str, now: float) -> Policy:
+    """The policy of an origin that answers with this robots.txt."""
+    settled = begin(origin, None, via).next(Fetched(status=200, body=body, tls_verified=True), now)
+    assert isinstance(settled, Settled)
+    return settled.policy

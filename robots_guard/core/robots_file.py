@@ -17,21 +17,22 @@ from cachetools import LRUCache
 from robots_guard.core.check import compiled, judge_offline, read_url
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.reasons import Reason
+from robots_guard.core.renewal import policy_of_text
 from robots_guard.core.verdict import Action, Question, Terms, Verdict, needs_no_policy
 from robots_guard.errors import MalformedURL
-from robots_guard.origin import Origin, wire_text
+from robots_guard.origin import Origin, as_uri, wire_text
 from robots_guard.rep.dialect import dialect as dialect_of
 from robots_guard.rep.host import valid_hosts
-from robots_guard.rep.lines import Line
+from robots_guard.rep.lines import Line, kind_of_binary
 from robots_guard.rep.pace import Pace, Rate, Window, crawl_delay_of, request_rate_of
 from robots_guard.rep.paths import matching as matching_of
-from robots_guard.rep.robots import Robots, parse
+from robots_guard.rep.robots import NAME, Robots, parse
 from robots_guard.rep.ruleset import Ruleset
 
 KEPT_RULES = 64  # rulesets of one file, by agent: a caller may ask for any number of agents
 
-#: A product token (RFC 9309 section 2.2.1), as it is or at the beginning of a User-Agent.
-_AGENT = re.compile(r"([A-Za-z_-]+)(?:[/\s].*)?", re.DOTALL)
+#: A product token, as it is or at the beginning of a User-Agent.
+_AGENT = re.compile(rf"({NAME})(?:[/\s].*)?", re.DOTALL)
 _EVERY_AGENT = "*"
 #: The origin of a target that is given without one. The Host directive does not apply to it.
 _NO_ORIGIN = Origin("http", "", 80)
@@ -76,6 +77,7 @@ class RobotsFile:
         self._document = Document(
             status=200, url="", sha256="", body=body, fetched_at=0.0, via="given"
         )
+        self._has_rules = kind_of_binary(body) is None
         self._rules: LRUCache[str, Ruleset] = LRUCache(KEPT_RULES)
 
     def __reduce__(self) -> tuple[type[RobotsFile], tuple[bytes, Terms]]:
@@ -86,7 +88,8 @@ class RobotsFile:
     def parse(
         cls, content: bytes | str, *, dialect: str = "rfc9309", matching: str = "standard"
     ) -> RobotsFile:
-        """Read the content of a robots.txt. Any content is accepted.
+        """Read the content of a robots.txt. Any content is accepted; if it begins as no text does,
+        it is unreadable, and nothing may be requested.
 
         `dialect` and `matching` are the settings of the same names, with the same defaults. Raises
         SettingsError if one of them is not known. The rules for an agent are compiled at the first
@@ -114,6 +117,8 @@ class RobotsFile:
         verdict = needs_no_policy(question, self._terms)
         if verdict is not None:
             return verdict.action is Action.PASS
+        if not self._has_rules:
+            return False
         origin = question.origin
         return rules.judge(question.target, origin.host, origin.port, origin.scheme).allowed
 
@@ -127,6 +132,8 @@ class RobotsFile:
         if isinstance(question, Verdict):
             return question
         policy = Policy(origin=question.origin, document=self._document)
+        if not self._has_rules:
+            policy = policy_of_text(question.origin, self._document.body, "given", 0.0)
         return judge_offline(
             question,
             self._terms,
@@ -226,15 +233,15 @@ def _token(agent: str) -> str:
     # every browser sends that, so it identifies no crawler
     if found is None or found[1].lower() == "mozilla":
         raise ValueError(
-            f"{agent[:80]!r} does not begin with a crawler's product token, such as 'mybot': RFC 9309"
-            " section 2.2.1 allows letters, '_' and '-' in it. The agent comes before the URL"
+            f"{agent[:80]!r} does not begin with a crawler's product token, such as 'mybot', of"
+            " letters, digits, '_', '-' and '.'. The agent comes before the URL"
         )
     return found[1]
 
 
 def _question_for_target(target: str, agent: str) -> Question | Verdict:
     try:
-        return Question(origin=_NO_ORIGIN, target=wire_text(target), agent=agent)
+        return Question(origin=_NO_ORIGIN, target=as_uri(wire_text(target), target), agent=agent)
     except MalformedURL as error:
         return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
 

@@ -54,6 +54,26 @@ def test_the_body_of_a_404_is_not_kept():
     assert document.status == 404
 
 
+@pytest.mark.parametrize("body", [b"\x1f\x8b\x08\0", b"PK\x03\x04", b"%PDF-1.7", b"U\0s\0e\0"])
+def test_a_body_that_is_no_text_is_trouble_and_not_a_file_without_rules(body):
+    policy = settle(ok(body))
+
+    assert policy.document is None
+    assert policy.trouble.failure is Failure.PROTOCOL
+    assert "not text" in policy.trouble.detail
+    assert policy.access(NOW, dialect("google"))[0] is Access.UNREACHABLE
+
+
+def test_a_body_that_is_no_text_keeps_the_last_good_document():
+    known = settle(ok())
+
+    assert settle(ok(b"%PDF-1.7"), known=known).access(NOW, RFC) == (Access.RULES, known.document)
+
+
+def test_an_error_page_may_be_of_any_kind():
+    assert settle(Fetched(status=404, body=b"%PDF-1.7")).document.status == 404
+
+
 def test_a_body_beyond_the_cap_is_cut_and_says_so():
     document = settle(ok(b"#" * 600_000)).document
 

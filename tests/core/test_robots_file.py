@@ -109,10 +109,41 @@ def test_an_agent_is_a_product_token_and_may_have_a_version(agent):
     assert not robots.can_fetch("*", "/private/x")
 
 
-@pytest.mark.parametrize("agent", ["", f"{SITE}/a", "bot7", "Mozilla/5.0 (compatible; mybot/1.0)"])
+@pytest.mark.parametrize(
+    "agent", ["", f"{SITE}/a", "b\u00f6t", "Mozilla/5.0 (compatible; mybot/1.0)"]
+)
 def test_a_text_without_a_product_token_is_an_error(agent):
     with pytest.raises(ValueError, match="product token"):
         RobotsFile.parse(FILE).can_fetch(agent, "mybot")
+
+
+@pytest.mark.parametrize("matching", ["spec", "standard", "strict"])
+@pytest.mark.parametrize("path", ["/foo/\u30c4", "/foo/%E3%83%84", "/foo/%e3%83%84"])
+@pytest.mark.parametrize("rule", ["/foo/\u30c4", "/foo/%E3%83%84"])
+def test_a_character_and_its_escape_are_the_same(rule, path, matching):
+    # RFC 9309 section 2.2.2
+    robots = RobotsFile.parse(f"User-agent: *\nDisallow: /\nAllow: {rule}\n", matching=matching)
+
+    assert robots.can_fetch("mybot", path)
+    assert robots.can_fetch("mybot", SITE + path)
+    assert robots.match("mybot", SITE + path).rule.line == 3
+
+
+def test_bytes_that_are_no_text_are_judged_as_they_are():
+    robots = RobotsFile.parse("User-agent: *\nDisallow: /caf\xe9\n")
+
+    assert not robots.can_fetch(
+        "mybot", f"{SITE}/caf\udce9"
+    )  # Latin-1: an origin may read it as UTF-8
+
+
+@pytest.mark.parametrize("dialect", ["rfc9309", "google"])
+def test_of_a_file_that_is_no_text_nothing_may_be_requested(dialect):
+    robots = RobotsFile.parse(b"\x1f\x8b\x08\0", dialect=dialect)
+
+    assert not robots.can_fetch("mybot", "/x")
+    assert robots.can_fetch("mybot", "/robots.txt") is (dialect == "rfc9309")
+    assert robots.match("mybot", "/x").reason == "unreachable"
 
 
 def test_delays_rates_visits_and_sitemaps():

@@ -16,7 +16,6 @@ from cachetools import LRUCache
 
 from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
 from robots_guard.core import check, renewal
-from robots_guard.core.access import Fetched
 from robots_guard.core.component import Component
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
@@ -103,11 +102,7 @@ class Judge:
 
 def policy_of_text(origin: Origin, body: bytes, now: float) -> Policy:
     """Return the policy of an origin that answers with this robots.txt."""
-    settled = renewal.begin(origin, None, FILE).next(
-        Fetched(status=200, body=body, tls_verified=True), now
-    )
-    assert isinstance(settled, renewal.Settled)
-    return settled.policy
+    return renewal.policy_of_text(origin, body, FILE, now)
 
 
 def record_of_answer(answer: Answer) -> Record:
