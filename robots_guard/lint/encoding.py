@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from robots_guard.lint.finding import Ask, CheckTable, Note, Severity
 from robots_guard.lint.page import BASE, RULES, LintedFile
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import BODY_CAP, LINE_CAP, records
+from robots_guard.rep.lines import BODY_CAP, LINE_CAP, kind_of_binary, lines_seen, records
 
 TABLE = CheckTable()
 
@@ -104,6 +104,37 @@ def _no_group(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     if not page.robots.groups and not page.is_html:
         message = "the file has no User-agent line: everything is allowed to every crawler"
         yield Note(0, message, lambda _: None)
+
+
+@TABLE.file(
+    "RG008",
+    "invisible-character",
+    Severity.ERROR,
+    "A field or value has white space outside ASCII, or a character without a shape.",
+)
+def _invisible(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for number, raw in enumerate(page.raws, 1):
+        if raw.isascii() or page.is_wide:
+            continue
+        seen = lines_seen(raw)
+        if len(seen) == 1 and seen[0].translate(None, b" \t") != raw.translate(None, b" \t"):
+            yield Note(
+                number,
+                "the line has a character that an editor does not show, such as a no-break space or a"
+                " byte order mark: many crawlers do not read the line. Type it again",
+            )
+
+
+@TABLE.file(
+    "RG009", "no-text", Severity.ERROR, "The file begins as no text does: an archive, an image, ..."
+)
+def _no_text(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    kind = kind_of_binary(page.body)
+    if kind and not page.is_wide:
+        message = (
+            f"this is {kind}, not text: serve a text file, and name its coding in Content-Encoding"
+        )
+        yield Note(1, message, lambda _: None)
 
 
 def _count_rules(page: LintedFile) -> Ask:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from robots_guard.lint.finding import Ask
 from robots_guard.lint.page import Item, cut
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 CRAWLER = "x"  # the crawler's name where it does not matter
@@ -50,8 +49,8 @@ def reaching(value: bytes, *names: str) -> Ask:
     tried = tuple(dict.fromkeys(name for name in names if name))
 
     def ask(dialect: Dialect) -> str:
-        robots = parse(b"User-agent: " + value[:LONGEST] + b"\nDisallow: /\n", dialect)
-        selected = [name for name in tried if robots.select(name).groups]
+        body = b"User-agent: " + value[:LONGEST] + b"\nDisallow: /\n"
+        selected = [name for name in tried if not _compile(body, dialect, name).judge("/").allowed]
         return _describe(("applies to", "apply to"), selected, tried)
 
     return ask

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from robots_guard.lint.finding import CheckTable, Note, Severity
 from robots_guard.lint.page import KNOWN, RULES, Item, LintedFile, quoted
+from robots_guard.rep.lines import lines_seen
 
 TABLE = CheckTable()
 
@@ -119,6 +120,21 @@ def _comment_in_value(item: Item, _: LintedFile) -> Iterator[Note]:
             item.number,
             "everything from # on is a comment, so the path ends there; write %23 for the character",
         )
+
+
+@TABLE.file(
+    "RG109",
+    "lines-in-line",
+    Severity.ERROR,
+    "A line is several, separated by tags, by a byte order mark, or by a line feed in letters.",
+)
+def _lines_in_line(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for number, raw in enumerate(page.raws, 1):
+        seen = lines_seen(raw)
+        head = raw.partition(b"#")[0]
+        has_breaks = (b"<" in head or b"\\n" in head) and seen[0] != raw
+        if len(seen) > 1 or (has_breaks and b":" in seen[0]):
+            yield Note(number, "write one field a line, without tags, and end it with a line feed")
 
 
 def _intended_field(item: Item, page: LintedFile) -> bytes | None:

@@ -25,7 +25,17 @@ CASES = {
     ),
     "RG006": (ANY + COMMENT * 520, [512], ANY + COMMENT * 511),
     "RG007": (b"# nothing\nSitemap: https://a.test/s.xml\n", [], ANY),
-    "RG101": (b"Useragent: *\nDisalow: /x\nDisallop: /y\n", [1, 2, 3], ANY + b"DISALLOW: /x\n"),
+    "RG008": (
+        "User-agent: *\n\xa0Disallow: /x\nAllow: /y\u200b # c\n".encode(),
+        [2, 3],
+        "User-agent: *\nDisallow: /caf\xe9\nAllow: /y # \xa0\n".encode(),
+    ),
+    "RG009": (b"\x1f\x8b\x08\0" + ANY, [1], ANY),
+    "RG101": (
+        b"Useragent: *\nDisalow: /x\nDisallop: /y\nDesallow: /z\n",
+        [1, 2, 3, 4],
+        ANY + b"DISALLOW: /x\n",
+    ),
     "RG102": (
         ANY + b"Crawldelay: 3\nSite-map: https://a.test/\n",
         [2, 3],
@@ -48,6 +58,11 @@ CASES = {
         ANY + b"Disallow: /a#b\n",
         [2],
         ANY + b"Disallow: /a #b\nDisallow: #c\nDisallow:#d\n",
+    ),
+    "RG109": (
+        b"User-agent: *<br>\nDisallow: /x\\nAllow: /y\nDisallow: /z\xef\xbb\xbfUser-agent: y\n",
+        [1, 2, 3],
+        ANY + b"Disallow: /x<y\nDisallow: /z # <br>\n",
     ),
     "RG201": (b"Disallow: /x\nAllow: /y\n" + ANY, [1, 2], ANY + b"Disallow: /x\n"),
     "RG202": (
@@ -245,7 +260,8 @@ def test_two_names_on_a_line():
     does = _effects(b"User-agent: abot bbot\nDisallow: /\n", "RG203")
 
     assert does["kollar1996"] == "applies to abot bbot, abot, bbot"
-    assert does["rfc9309"] == "applies to abot bbot, abot, not bbot"
+    assert does["rfc9309"] == "applies to abot bbot, abot, bbot"
+    assert does["google"] == "applies to abot bbot, abot, not bbot"
 
 
 def test_two_paths_on_a_line():
