@@ -419,11 +419,14 @@ def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:
     )
 
 
-def read_url(url: str) -> tuple[Origin, str] | Verdict:
-    """Return the origin and target of a URL, or the verdict on a URL that has none."""
+def read_url(url: str, *, escapes: bool = True) -> tuple[Origin, str] | Verdict:
+    """Return the origin and target of a URL, or the verdict on a URL that has none.
+
+    With `escapes`, characters outside ASCII become escapes, as every client sends them.
+    """
     try:
         origin, target = split_url(url)
-        return origin, target if url.isascii() else as_uri(target, url)
+        return origin, as_uri(target, url) if escapes and not url.isascii() else target
     except NotGoverned as error:
         return Verdict(action=Action.PASS, reason=Reason.NOT_GOVERNED, detail=str(error))
     except MalformedURL as error:

@@ -146,12 +146,21 @@ class RobotsFile:
     def _question(self, agent: str, url: str) -> Question | Verdict:
         """The question for a URL or target; the verdict if the URL has no readable origin."""
         if url.startswith("/"):
-            return _question_for_target(url.partition("#")[0], agent)
-        read = read_url(url)
+            return self._question_for_target(url.partition("#")[0], agent)
+        read = read_url(url, escapes=self._terms.dialect.escapes_urls)
         if isinstance(read, Verdict):
             return read
         origin, target = read
         return Question(origin=origin, target=target, agent=agent)
+
+    def _question_for_target(self, target: str, agent: str) -> Question | Verdict:
+        try:
+            wire = wire_text(target)
+        except MalformedURL as error:
+            return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
+        if self._terms.dialect.escapes_urls:
+            wire = as_uri(wire, target)
+        return Question(origin=_NO_ORIGIN, target=wire, agent=agent)
 
     # -- what else the file says -------------------------------------------------------------------
 
@@ -237,13 +246,6 @@ def _token(agent: str) -> str:
             " letters, digits, '_', '-' and '.'. The agent comes before the URL"
         )
     return found[1]
-
-
-def _question_for_target(target: str, agent: str) -> Question | Verdict:
-    try:
-        return Question(origin=_NO_ORIGIN, target=as_uri(wire_text(target), target), agent=agent)
-    except MalformedURL as error:
-        return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
 
 
 def _with_times(rate: Rate) -> RequestRate:

@@ -54,6 +54,7 @@ class Dialect:
     wildcards: bool = True
     dollar: Literal["end", "cuts", "literal"] = "end"
     percent: Percent = "rfc9309"
+    escapes_urls: bool = True  # the text of a URL is escaped before it is compared
     precedence: Precedence = "longest"
     exempts_robots_txt: bool = True  # RFC 9309 section 2.2.2; koster1996 section 3.2.2
     host_directive: bool = False
@@ -149,6 +150,7 @@ _PROFILES = (
         c_strings=True,
         index_page=True,
         percent="google",
+        escapes_urls=False,
         exempts_robots_txt=False,
         on_forbidden="unrestricted",
         on_redirect_limit="unrestricted",
@@ -200,6 +202,7 @@ def _strictest(parts: tuple[Dialect, ...]) -> Dialect:
         name=f"strictest({', '.join(part.name for part in parts)})",
         parts=parts,
         exempts_robots_txt=any(part.exempts_robots_txt for part in parts),
+        escapes_urls=all(part.escapes_urls for part in parts),
         on_forbidden="restricted" if is_restricted else "unrestricted",
         on_too_many="unreachable" if too_many else "unrestricted",
         on_redirect_limit="unreachable" if redirect_limit else "unrestricted",

@@ -262,18 +262,19 @@ def _lists(group: Group, name: str) -> bool:
     for _, _, value in group.agents:
         # Most values do not contain the name.
         if value.lower().find(wanted) > 0:
-            _, *further = _WHOLE.findall(value) or (b"",)
-            if any(read(each) == name for each in further):
+            _, *further = value.split(b",")
+            if any(read(each.strip()) == name for each in further):
                 return True
     return False
 
 
 def _read_lists(group: Group) -> None:
-    """Read each User-agent line as all the product tokens on it."""
+    """Read each User-agent line as all the names on it. Names are separated by commas: one with
+    spaces, such as "Offline Explorer", is one name."""
     group.agents[:] = [
-        (number, field, name)
+        (number, field, name.strip())
         for number, field, value in group.agents
-        for name in _WHOLE.findall(value) or (value,)
+        for name in value.split(b",")
     ]
 
 
@@ -341,8 +342,8 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
     return dialect.product_tokens and value[:1] == b"*" and value[1:2].isspace()
 
 
-# A star that is not a part of a name, such as "*bot", "bot*" or "/*".
-_STAR_ALONE = re.compile(rb"(?<![^\s,;|\"'<])\*(?![\w*./-])")
+# A star in the place of a name: not "*bot", "bot*" or "bot *".
+_STAR_ALONE = re.compile(rb"(?:\A|,)[\s\"']*\*(?=[\s,;\"'<]|\Z)")
 
 
 # --- Parsing ---

@@ -54,8 +54,6 @@ MEANT = {
     "a star with a comma": "User-agent: *,\nDisallow: /private/\n",
     "a star in quotation marks": 'User-agent: "*"\nDisallow: /private/\n',
     "a list of names": "User-agent: onebot, examplebot, twobot\nDisallow: /private/\n",
-    "a list without commas": "User-agent: onebot examplebot\nDisallow: /private/\n",
-    "a browser's User-Agent": "User-agent: Mozilla/5.0 (compatible; examplebot/1.0)\nDisallow: /private/\n",
 }
 
 

@@ -179,7 +179,7 @@ class _Batch:
                     return json.dumps(self._answer_page(read_page_question(values)))
                 ask = _question(values)
             asker = self._asker(ask)
-            read = _origin_and_target(ask)
+            read = _origin_and_target(ask, escapes=asker.terms.dialect.escapes_urls)
             if isinstance(read, Verdict):
                 return _encode_answer(ask.id, read, asker.terms)
             question = Question(origin=read[0], target=read[1], agent=asker.agent)
@@ -346,20 +346,20 @@ def _question(values: Any) -> BatchQuestion:
     return msgspec.convert(values, BatchQuestion)
 
 
-def _origin_and_target(ask: BatchQuestion) -> tuple[Origin, str] | Verdict:
+def _origin_and_target(ask: BatchQuestion, *, escapes: bool) -> tuple[Origin, str] | Verdict:
     if ask.url is not None:
         if ask.origin is not None or ask.target is not None:
             raise InvalidQuestion(
                 "url is given together with origin or target: give one or the other"
             )
-        return _read(ask.url)
+        return _read(ask.url, escapes=escapes)
     if ask.origin is None or ask.target is None:
         raise InvalidQuestion("neither url nor origin and target are given: give one or the other")
     if any(char > "\xff" for char in ask.target):
         raise InvalidQuestion(
             "target contains a character above U+00FF: give its bytes, one Latin-1 character each"
         )
-    read = _read(ask.origin)
+    read = _read(ask.origin, escapes=escapes)
     if isinstance(read, Verdict):
         return read
     return (read[0], ask.target)
@@ -375,11 +375,11 @@ def _body(robots_txt: str) -> bytes:
         ) from None
 
 
-def _read(url: str) -> tuple[Origin, str] | Verdict:
+def _read(url: str, *, escapes: bool) -> tuple[Origin, str] | Verdict:
     sentence = objection(url)
     if sentence is not None:
         raise InvalidQuestion(sentence)
-    return read_url(url)
+    return read_url(url, escapes=escapes)
 
 
 def _named_agent(given: str | None, default: str | None, *, field: str) -> str:
