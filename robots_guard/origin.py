@@ -142,8 +142,8 @@ def as_uri(target: str, text: str) -> str:
     return _OUTSIDE_ASCII.sub(lambda found: f"%{ord(found[0]):02X}", target)
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_OUTSIDE_ASCII = re.compile("[^\x00-\x7f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_OUTSIDE_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def _surrogate_error(url: str) -> MalformedURL:
