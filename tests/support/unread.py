@@ -13,10 +13,17 @@ import trustme
 
 class _Unread(http.server.SimpleHTTPRequestHandler):
     """The handler of `python3 -m http.server --protocol HTTP/1.1`, which does not read bodies of
-    GET, and answers other methods in the same way.
+    GET, and answers other methods in the same way. Unlike it, this one survives a line of junk
+    between two requests.
     """
 
     protocol_version = "HTTP/1.1"
+
+    def parse_request(self) -> bool:
+        """Skip a line that is no request line, such as the length of a chunk, as some servers do."""
+        while len(self.raw_requestline.split()) == 1:
+            self.raw_requestline = self.rfile.readline(65537)
+        return super().parse_request()
 
     def do_GET(self) -> None:
         self.server.lines.append(self.requestline)
