@@ -345,11 +345,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             ge=0,
             le=LONGEST_DELAY,
-            description="The most seconds that a request that cannot be requeued is held for its"
-            " turn. In Scrapy this is a download that bypasses the scheduler, such as media, where"
-            " it is 60 unless you set it; elsewhere it is any request.",
+            description="The most seconds that a request that cannot be requeued is held, for its"
+            " turn or until its robots.txt is tried again. In Scrapy this is a download that bypasses"
+            " the scheduler, such as media, where it is 60 unless you set it; elsewhere it is any"
+            " request. Most clients wait for longer than 25 s, and few try again after a 429.",
         ),
-    ] = 3.0
+    ] = 25.0
     decision_timeout: Annotated[
         float,
         Meta(

@@ -19,7 +19,7 @@ from robots_guard.errors import StoreError
 from robots_guard.guard.calls import CALL_TIMEOUT, PROBE_INTERVAL, STORE_WIDTH, Calls
 from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.guard.turns import MAX_QUEUED, RETRY_IN, Turns
+from robots_guard.guard.turns import RETRY_IN, Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
@@ -121,35 +121,15 @@ async def test_cancelled_waiter_frees_its_place(turns):
     assert turns.waiting == 0
 
 
-async def test_number_of_waiters_is_bounded(turns):
-    await turns.take_within(0, A, 0.001)
-    # No turn comes while they queue up, however long that takes; and all have patience for theirs.
-    patience, delay = 60.0 * MAX_QUEUED, 60.0
-    waiting = [
-        asyncio.ensure_future(turns.take_within(patience, A, delay)) for _ in range(MAX_QUEUED + 1)
-    ]
-    await until(waiting[-1].done)
-
-    assert turns.waiting == MAX_QUEUED
-    assert wait_of(waiting[-1].result()) > 0
-    assert wait_of(await turns.take_within(60, B, 60)) == 0
-    assert 59 < wait_of(await turns.take_within(60, B, 60)) <= 60
-    for each in waiting:
-        each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    assert turns.waiting == 0
-
-
-async def test_full_queue_behind_a_pause_grants_no_turn(turns):
+async def test_a_request_that_cannot_wait_behind_a_pause_gets_no_turn(turns):
     """The queue for an origin that has asked for a pause has no delay."""
     await turns.note_pause(A, 30)
-    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(MAX_QUEUED)]
-    await until(lambda: turns.waiting == MAX_QUEUED)
+    waiting = asyncio.ensure_future(turns.take_within(60, A, 0.0))
+    await until(lambda: turns.waiting == 1)
 
-    assert wait_of(await turns.take_within(60, A, 0.0)) > 0
-    for each in waiting:
-        each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    assert wait_of(await turns.take_within(0, A, 0.0)) > 0
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_failing_store_does_not_lose_turns_of_this_process():
@@ -462,13 +442,8 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
     assert wait_of(await waiting) == 0
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(
-    clock, monkeypatch, is_full
-):
+async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(clock):
     """The policy changes while the store grants the turn."""
-    if is_full:
-        monkeypatch.setattr("robots_guard.guard.turns.MAX_QUEUED", 0)
     turns = over(MemoryStore(), Clocks(now=clock, monotonic=clock))
     known = iter([1.0, 10.0])
 

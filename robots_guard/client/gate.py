@@ -21,7 +21,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import ClosedGuard
-from robots_guard.gateway.admission import has_signals
+from robots_guard.gateway.admission import SHORTEST_WAIT, has_signals
 from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.errors import (
     RequestDeferred,
@@ -36,7 +36,6 @@ from robots_guard.settings import Settings
 
 T = TypeVar("T")
 
-SHORTEST_WAIT = 0.05  # seconds between two questions about the same request
 MAX_ROUNDS = 3  # of taking a turn that lapses before its request is written
 CLOSED = "the guard is closed: open another one"
 ELSEWHERE = (

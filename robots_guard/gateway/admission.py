@@ -2,6 +2,7 @@
 
     admit           the decision on a request that can be sent at once, with the origin's turn
     judge           the decision, before anything is known about the connection
+    outlast         the decision after a deferral that ends soon
     take_turn       the origin's turn, immediately before sending
     track           the request is permitted; later calls identify it by its decision's id
     mark_sent       the request is being written
@@ -18,6 +19,9 @@ Invariant: deny first. A request that is not, or no longer, tracked must not be 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
@@ -38,6 +42,7 @@ from robots_guard.rep.html.page import Page
 from robots_guard.rep.signals.headers import FIELDS
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
+SHORTEST_WAIT = 0.25  # seconds between two questions about the same request
 
 #: The integration's own refusal of an origin, such as of its address, or None.
 Refusal = Callable[[Origin], Awaitable[Verdict | None]]
@@ -52,6 +57,7 @@ class Admission:
     def __init__(self, guard: Guard, clocks: Clocks, *, uses_placeholders: bool = False) -> None:
         self._guard = guard
         self._uses_placeholders = uses_placeholders
+        self._clocks = clocks
         self._now = clocks.now
         self._deferrals = DeferralMemory(clocks.monotonic)
         self._tracked: dict[str, Decision] = {}
@@ -99,6 +105,34 @@ class Admission:
             return self._remember(self._guard.decide(question, verdict))
         decision = self._guard.peek(question)
         return decision and self._remember(decision)
+
+    def may_outlast(self, decision: Decision, patience: float) -> bool:
+        """Whether a decision is a deferral that ends within `patience` seconds."""
+        return self._seconds_left(decision) <= patience
+
+    async def outlast(
+        self, decision: Decision, patience: float, judge: Callable[[], Awaitable[Decision]]
+    ) -> Decision:
+        """Return the decision on a request that may be held for `patience` seconds in all.
+
+        A deferral that ends in that time, such as until an unreachable robots.txt is tried again, is
+        waited for, and `judge` is awaited for the next decision. If that takes too long, the request
+        stays deferred.
+        """
+        deadline = self._clocks.monotonic() + patience
+        while self.may_outlast(decision, left := deadline - self._clocks.monotonic()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await asyncio.sleep(max(SHORTEST_WAIT, self._seconds_left(decision)))
+                    decision = await judge()
+        return decision
+
+    def _seconds_left(self, decision: Decision) -> float:
+        """Seconds until a deferral ends; infinite for another decision."""
+        verdict = decision.verdict
+        if verdict.action is not Action.DEFER or verdict.until is None:
+            return math.inf
+        return verdict.until - self._now()
 
     async def _judge_as(self, agent: str, wire: Wire, refusal: Refusal) -> Decision:
         question, verdict = self._question(wire, agent)

@@ -1,13 +1,19 @@
-"""Waits: requests are held until they have a verdict, or their turn.
+"""Waits: requests are held until they have a verdict, until their robots.txt is tried again, or until
+their turn.
 
-Invariant: the number of waits is bounded, and all of them end at once when the integration shuts
+Most clients do not try again what they are told to try later, but all of them wait for a slow site.
+So a request is held for as long as clients wait anyway (`hold_max`).
+
+Invariant: the number of waits is bounded, and no client takes so many of them that another one
+finds no place. All waits of a client end when it leaves, and all of them when the integration shuts
 down.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from robots_guard.errors import RobotsGuardError, SettingsError
@@ -30,7 +36,8 @@ class NoRoomToWait(RobotsGuardError):
 
 
 class Waits:
-    """The waits of one integration; at most `most` at a time.
+    """The waits of one integration; at most `most` at a time, and as many of one client as then
+    remain for others.
 
     `asyncio.timeout` would end them, too, but costs each request four times as much.
     """
@@ -39,13 +46,25 @@ class Waits:
         self.ended = False
         self._most = most
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._by_client: Counter[str] = Counter()
         self._by_owner: dict[str, set[asyncio.Task[Any]]] = {}
         self._reasons: dict[asyncio.Task[Any], RobotsGuardError] = {}  # of those that are ended
 
-    async def run(self, coroutine: Coroutine[Any, Any, T], owner: str = "") -> T:
-        """Await a coroutine and return its result. `owner` identifies the client that waits.
+    def has_room(self, client: str) -> bool:
+        """Whether a further request of a client, as its address, may wait for long.
 
-        Raises ShuttingDown if the integration ends first, Abandoned if the client leaves, and
+        It may if the client has fewer waits than there are places left. So one client gets at most
+        half of all places, and each further one half of the rest.
+        """
+        return self._by_client[client] < self._most - len(self._tasks)
+
+    async def run(
+        self, coroutine: Coroutine[Any, Any, T], client: str, owners: Sequence[str] = ()
+    ) -> T:
+        """Await a coroutine and return its result, for a client at an address. `owners` are what the
+        wait ends with, such as the client's connection.
+
+        Raises ShuttingDown if the integration ends first, Abandoned if an owner is abandoned, and
         NoRoomToWait if too many wait already.
         """
         task = asyncio.current_task()
@@ -54,7 +73,9 @@ class Waits:
             coroutine.close()
             raise self._objection()
         self._tasks.add(task)
-        self._by_owner.setdefault(owner, set()).add(task)
+        self._by_client[client] += 1
+        for owner in owners:
+            self._by_owner.setdefault(owner, set()).add(task)
         try:
             return await coroutine
         except asyncio.CancelledError:
@@ -63,14 +84,18 @@ class Waits:
             raise
         finally:
             self._reasons.pop(task, None)
-            self._discard(task, owner)
+            self._discard(task, client, owners)
 
-    def _discard(self, task: asyncio.Task[Any], owner: str) -> None:
+    def _discard(self, task: asyncio.Task[Any], client: str, owners: Sequence[str]) -> None:
         self._tasks.discard(task)
-        tasks = self._by_owner[owner]
-        tasks.discard(task)
-        if not tasks:
-            del self._by_owner[owner]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
+        for owner in owners:
+            tasks = self._by_owner[owner]
+            tasks.discard(task)
+            if not tasks:
+                del self._by_owner[owner]
 
     def _objection(self) -> RobotsGuardError:
         if self.ended:
@@ -78,7 +103,7 @@ class Waits:
         return NoRoomToWait(f"{self._most} requests are held already")
 
     def abandon(self, owner: str) -> None:
-        """End the waits of a client that has left."""
+        """End the waits of a client's connection or request that has been broken off."""
         self._end(self._by_owner.get(owner, ()), Abandoned("the client has left"))
 
     def end(self) -> None:

@@ -5,7 +5,7 @@ the process uses its own memory of its turns. It sends only in the time slots th
 assigned to it (`pacing.Share`). If the store is merely slower than a request may wait, the request
 is deferred; a turn that the store still grants then goes unused. Turns are never reserved in
 advance. A request that cannot be requeued waits in a FIFO queue per origin; one that would wait
-longer than its patience is refused at once.
+longer than its patience is refused at once. The integrations bound the number of those that wait.
 
 Invariant: a returned turn was granted at most `MAX_TURN_AGE` ago. One that arrives later is not used.
 """
@@ -41,8 +41,7 @@ from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, Handle, LocalTurns, Runtime, Semaphore, TurnStore
 
-MAX_QUEUED = 256  # requests in the queues of all origins together
-RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
+RETRY_IN = 1.0  # second: when to retry if the store is too slow
 #: Seconds the store has to grant a turn beyond the request's patience, which may be 0.
 STORE_GRACE = 1.0
 UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
@@ -302,10 +301,6 @@ class Turns:
         ahead = line.length * spacing if line else 0.0
         if ahead > patience:
             return Wait(seconds=ahead + delay)
-        if self.waiting >= MAX_QUEUED:  # no room to wait: take a free turn, but never jump a queue
-            if line:
-                return Wait(seconds=max(RETRY_IN, ahead + delay))
-            return await self._take_until(self._clocks.monotonic(), origin, delay_now)
         if line is None:
             line = self._lines[origin] = _TurnQueue(self._runtime.semaphore(1))
         line.length += 1

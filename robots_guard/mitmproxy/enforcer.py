@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
@@ -27,7 +27,7 @@ from robots_guard.core.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.failures import reply_to_failure
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
-from robots_guard.gateway.waits import Abandoned, Waits
+from robots_guard.gateway.waits import Abandoned, NoRoomToWait, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
@@ -50,9 +50,11 @@ from robots_guard.mitmproxy.request.permits import (
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
-from robots_guard.settings import ProxySettings
+from robots_guard.settings import CLOCKS, ProxySettings
 
 log = logging.getLogger("robots_guard")
+
+T = TypeVar("T")
 
 MAX_ROUNDS = 6  # of judging and waiting, for a request that other addons keep changing
 
@@ -143,10 +145,8 @@ class Enforcer:
         return count
 
     def waiting(self) -> int:
-        """The number of requests that wait for their turn."""
-        if self._service.guard_or_none is not None:
-            return self._service.guard_or_none.guard.waiting
-        return 0
+        """The number of requests that are held."""
+        return len(self._waits)
 
     def exemptions(self) -> tuple[Exemption, ...]:
         """The exemptions of the overrides; none before the guard is open."""
@@ -232,8 +232,8 @@ class Enforcer:
         try:
             judged = JudgedRequest.of(flow)
             decision = self._judge_at_once(flow, judged.wire)
-            if decision is None:
-                return self._await_decision(flow, judged)
+            if decision is None or self._may_outlast(decision):
+                return self._await_decision(flow, judged, decision)
             self.on_decision(decision)
             if decision.verdict.reason is Reason.ROBOTS_TXT:
                 return self._serve_or_act(flow, decision, judged)
@@ -242,11 +242,22 @@ class Enforcer:
             self._refuse_on_error(error, flow)
         return None
 
-    async def _await_decision(self, flow: http.HTTPFlow, judged: JudgedRequest) -> None:
-        """Judge a request with all that it needs, and act on the decision."""
+    async def _await_decision(
+        self, flow: http.HTTPFlow, judged: JudgedRequest, decision: Decision | None
+    ) -> None:
+        """Judge a request with all that it needs, hold it while it is deferred for a short time,
+        and act on the decision."""
+        # A placeholder while this waits, as in `_wait_for_turn`.
+        self._refuse(flow, not_ready(_NO_VERDICT, method=flow.request.method))
         try:
-            decision = await self._judge(flow, judged.wire)
+            if decision is None:
+                decision = await self._judge(flow, judged.wire)
+            began = CLOCKS.monotonic()
+            decision = await self._outlast(flow, judged.wire, decision)
+            judged = judged._replace(held=CLOCKS.monotonic() - began)
             self.on_decision(decision)
+        except Abandoned:
+            self._permits.release(flow)
         except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
             self._refuse_on_error(error, flow)
         else:
@@ -289,11 +300,38 @@ class Enforcer:
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """The decision of all agents the request is judged as."""
+        if not self._waits.has_room(wire.client):
+            raise NoRoomToWait("the client waits for too many decisions already")
+        return await self._hold(flow, wire.client, self._judge_now(flow, wire))
+
+    async def _judge_now(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         admission = self._service.guard_or_raise().admission
         agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
         refusal = partial(self._service.destinations.verdict, flow.client_conn)
         with on_behalf_of(flow.client_conn):
-            return await self._waits.run(admission.judge(wire, agents, refusal))
+            return await admission.judge(wire, agents, refusal)
+
+    def _may_outlast(self, decision: Decision) -> bool:
+        _, admission, settings = self._service.guard_or_raise()
+        return admission.may_outlast(decision, settings.hold_max)
+
+    async def _outlast(self, flow: http.HTTPFlow, wire: Wire, decision: Decision) -> Decision:
+        """The decision after a deferral that ends within `hold_max` seconds."""
+        patience = self._patience(wire.client)
+        admission = self._service.guard_or_raise().admission
+        if not admission.may_outlast(decision, patience):
+            return decision
+        judge = partial(self._judge_now, flow, wire)
+        return await self._hold(flow, wire.client, admission.outlast(decision, patience, judge))
+
+    def _patience(self, client: str) -> float:
+        """The seconds for which a request of a client may be held."""
+        settings = self._service.guard_or_raise().settings
+        return settings.hold_max if self._waits.has_room(client) else 0.0
+
+    async def _hold(self, flow: http.HTTPFlow, client: str, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for work that may take long. Raises Abandoned if the client leaves meanwhile."""
+        return await self._waits.run(work, client, (flow.client_conn.id, flow.id))
 
     async def _cached_robots_txt(
         self, flow: http.HTTPFlow, decision: Decision
@@ -324,7 +362,7 @@ class Enforcer:
         strict = settings.matching == "strict"
         approved = Approved(decision.question.origin, judged.wire, user_agent, strict)
         admission.track(decision)
-        self._permits.grant(flow, approved, judged.request, decision.id)
+        self._permits.grant(flow, approved, judged.request, decision.id, judged.held)
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: ProxyReply) -> None:
@@ -400,7 +438,7 @@ class Enforcer:
             if decision.is_due:
                 self._permits.seal(flow)
                 return
-            if not await self._wait_for_turn(flow, decision):
+            if not await self._wait_for_turn(flow, decision, state.held):
                 return
         self._refuse(
             flow, not_ready("Other addons kept changing the request.", method=flow.request.method)
@@ -414,18 +452,20 @@ class Enforcer:
             return decision
         return admission.recheck(decision)
 
-    async def _wait_for_turn(self, flow: http.HTTPFlow, passed: Decision) -> bool:
-        """Wait for the flow's turn, without a permit. Returns False if the client left meanwhile."""
+    async def _wait_for_turn(self, flow: http.HTTPFlow, passed: Decision, held: float) -> bool:
+        """Wait for the turn of a flow that was held for `held` seconds already, without a permit.
+        Returns False if the client left meanwhile."""
         judged = JudgedRequest.of(flow)
         # A placeholder while this waits: if the wait fails, the request is refused and not sent. The
         # decision on the turn replaces it.
         self._refuse(
             flow, not_ready("The guard could not grant a turn.", method=flow.request.method)
         )
-        _, admission, settings = self._service.guard_or_raise()
-        turn = admission.take_turn(passed, settings.hold_max)
+        admission = self._service.guard_or_raise().admission
+        patience = max(0.0, self._patience(judged.wire.client) - held)
+        turn = admission.take_turn(passed, patience)
         try:
-            decision = await self._waits.run(turn, owner=flow.client_conn.id)
+            decision = await self._hold(flow, judged.wire.client, turn)
         except Abandoned:
             self._permits.release(flow)
             return False
@@ -551,6 +591,7 @@ class Enforcer:
         return flow.id in self._service.own_fetches
 
 
+_NO_VERDICT = "The guard could not reach a verdict."
 _NO_ANSWER = "The proxy could not answer this request."
 
 

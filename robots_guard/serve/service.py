@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from robots_guard.core.addresses import Address
 from robots_guard.core.component import Component
@@ -31,7 +31,7 @@ from robots_guard.gateway.failures import reply_to_failure
 from robots_guard.gateway.redirects import PortFetcher
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.refusal_templates import RefusalTemplates
-from robots_guard.gateway.waits import MAX_HELD, ShuttingDown, Waits
+from robots_guard.gateway.waits import MAX_HELD, NoRoomToWait, ShuttingDown, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
@@ -40,6 +40,8 @@ from robots_guard.origin import Origin
 from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
 
 log = logging.getLogger("robots_guard")
+
+T = TypeVar("T")
 
 COMPONENT = Component.SERVE
 _NO_VERDICT = "The guard could not reach a verdict on the response."
@@ -142,10 +144,10 @@ class DecisionService:
     ) -> Answer:
         """Return the permission to send a request at once, or the response to its client.
 
-        It is held until its turn, for at most `hold_max` seconds. `user` is authenticated, `accept`
-        is the client's Accept field, `in_tunnel` says whether the client has opened a tunnel, and
-        `needs_address` whether the data plane needs the address to connect to. If this is
-        cancelled, the request is not permitted.
+        It is held until a deferral ends and until its turn, for at most `hold_max` seconds. `user`
+        is authenticated, `accept` is the client's Accept field, `in_tunnel` says whether the client
+        has opened a tunnel, and `needs_address` whether the data plane needs the address to connect
+        to. If this is cancelled, the request is not permitted.
         """
         answer = self.begin(
             wire, user=user, accept=accept, in_tunnel=in_tunnel, needs_address=needs_address
@@ -189,20 +191,43 @@ class DecisionService:
         try:
             if decision is None:
                 decision = await self._judge(inquiry)
+            deadline = CLOCKS.monotonic() + self._patience(inquiry)
+            decision = await self._outlast(inquiry, decision, deadline)
             self.on_decision(decision)
-            if reply := await self._cached_robots_txt(decision, method):
+            if reply := await self._cached_robots_txt(inquiry, decision):
                 return reply
             # Before the turn, which would grow old during a lookup.
             address = await self._address(inquiry, decision)
-            return self._answer(inquiry, await self._with_turn(decision), address)
+            decision = await self._with_turn(inquiry, decision, deadline)
+            return self._answer(inquiry, decision, address)
         except Exception as error:  # noqa: BLE001  `reply_to_failure` logs it
             return reply_to_failure(error, method)
         finally:
             self._calls -= 1
 
     def _must_wait(self, decision: Decision) -> bool:
-        """Whether a decision cannot be acted on at once."""
-        return _needs_turn(decision) or self._may_be_cached_robots_txt(decision)
+        """Whether a decision cannot, or need not, be acted on at once."""
+        return (
+            _needs_turn(decision)
+            or self._may_be_cached_robots_txt(decision)
+            or self._admission.may_outlast(decision, self.settings.hold_max)
+        )
+
+    def _patience(self, inquiry: _Inquiry) -> float:
+        """The seconds for which a request may be held."""
+        return self.settings.hold_max if self._waits.has_room(inquiry.wire.client) else 0.0
+
+    async def _hold(self, inquiry: _Inquiry, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for work that may take long."""
+        return await self._waits.run(work, inquiry.wire.client)
+
+    async def _outlast(self, inquiry: _Inquiry, decision: Decision, deadline: float) -> Decision:
+        """The decision after a deferral that ends before the deadline."""
+        patience = deadline - CLOCKS.monotonic()
+        if not self._admission.may_outlast(decision, patience):
+            return decision
+        judge = partial(self._judge_now, inquiry)
+        return await self._hold(inquiry, self._admission.outlast(decision, patience, judge))
 
     def _known_address(self, inquiry: _Inquiry, decision: Decision) -> Address | None:
         """The address to connect to, if the data plane needs it. Raises NotLookedUp and
@@ -215,12 +240,13 @@ class DecisionService:
         """The address to connect to, if the data plane needs it. Raises NoAddress."""
         if not _needs_address(inquiry, decision):
             return None
-        return await self._waits.run(self._destinations.address_of(decision.question.origin))
+        return await self._hold(inquiry, self._destinations.address_of(decision.question.origin))
 
-    async def _with_turn(self, decision: Decision) -> Decision:
+    async def _with_turn(self, inquiry: _Inquiry, decision: Decision, deadline: float) -> Decision:
         if not _needs_turn(decision):
             return decision
-        return await self._waits.run(self._admission.take_turn(decision, self.settings.hold_max))
+        patience = max(0.0, deadline - CLOCKS.monotonic())
+        return await self._hold(inquiry, self._admission.take_turn(decision, patience))
 
     def _answer(self, inquiry: _Inquiry, decision: Decision, address: Address | None) -> Answer:
         method = inquiry.wire.method
@@ -242,9 +268,14 @@ class DecisionService:
 
     async def _judge(self, inquiry: _Inquiry) -> Decision:
         """The decision for all agents that the request is judged as."""
+        if not self._waits.has_room(inquiry.wire.client):
+            raise NoRoomToWait("the client waits for too many decisions already")
+        return await self._hold(inquiry, self._judge_now(inquiry))
+
+    async def _judge_now(self, inquiry: _Inquiry) -> Decision:
         agents = self._identity.agents(inquiry.user, inquiry.wire.user_agents)
         refusal = partial(self._refusal, in_tunnel=inquiry.in_tunnel)
-        return await self._waits.run(self._admission.judge(inquiry.wire, agents, refusal))
+        return await self._admission.judge(inquiry.wire, agents, refusal)
 
     def _known_refusal(self, origin: Origin, *, in_tunnel: bool) -> Verdict | None:
         return _refusal_of(
@@ -260,10 +291,11 @@ class DecisionService:
         is_asked = decision.verdict.reason is Reason.ROBOTS_TXT
         return is_asked and self.settings.serve_robots_from_cache
 
-    async def _cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
+    async def _cached_robots_txt(self, inquiry: _Inquiry, decision: Decision) -> ProxyReply | None:
         if not self._may_be_cached_robots_txt(decision):
             return None
-        return await self._waits.run(self._admission.cached_robots_txt(decision, method))
+        copy = self._admission.cached_robots_txt(decision, inquiry.wire.method)
+        return await self._hold(inquiry, copy)
 
     def _permit(self, decision: Decision, method: str, address: Address | None) -> Answer:
         """Permit a request that has its turn. Its turn counts from now until it is answered."""

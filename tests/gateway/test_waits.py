@@ -25,8 +25,10 @@ async def test_only_the_waits_of_the_client_that_leaves_are_ended(pending):
     coroutines, futures = pending
     waits = Waits()
     tasks = [
-        asyncio.ensure_future(waits.run(each, owner))
-        for each, owner in zip(coroutines, ("stays", "leaves", "leaves"), strict=True)
+        asyncio.ensure_future(waits.run(each, "10.0.0.1", owner))
+        for each, owner in zip(
+            coroutines, (["stays"], ["leaves"], ["other", "leaves"]), strict=True
+        )
     ]
     await until(lambda: len(waits) == 3)
 
@@ -48,7 +50,7 @@ async def test_a_task_whose_wait_was_ended_goes_on(pending):
 
     async def hook():
         with pytest.raises(Abandoned):
-            await waits.run(coroutine, "leaves")
+            await waits.run(coroutine, "10.0.0.1", ["leaves"])
         await asyncio.sleep(0)
         return "the hook ended"
 
@@ -65,7 +67,7 @@ async def test_the_shutdown_ends_all_waits_and_no_other_may_begin(pending):
     (first, second, third), _ = pending
     third.close()
     waits = Waits()
-    task = asyncio.ensure_future(waits.run(first))
+    task = asyncio.ensure_future(waits.run(first, "10.0.0.1"))
     await until(lambda: len(waits))
 
     waits.end()
@@ -73,21 +75,21 @@ async def test_the_shutdown_ends_all_waits_and_no_other_may_begin(pending):
     with pytest.raises(ShuttingDown):
         await task
     with pytest.raises(ShuttingDown):
-        await waits.run(second)
+        await waits.run(second, "10.0.0.1")
 
 
 async def test_the_number_of_waits_is_bounded(pending):
     (first, second, third), futures = pending
     waits = Waits(1)
-    task = asyncio.ensure_future(waits.run(first))
+    task = asyncio.ensure_future(waits.run(first, "10.0.0.1"))
     await until(lambda: len(waits))
 
     with pytest.raises(NoRoomToWait):
-        await waits.run(second)
+        await waits.run(second, "10.0.0.1")
     futures[0].set_result(1)
     assert await task == 1
     futures[2].set_result(3)
-    assert await waits.run(third) == 3
+    assert await waits.run(third, "10.0.0.1") == 3
 
 
 async def test_a_wait_raises_the_errors_of_what_it_waits_for():
@@ -98,7 +100,7 @@ async def test_a_wait_raises_the_errors_of_what_it_waits_for():
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError):
-        await waits.run(fails())
+        await waits.run(fails(), "10.0.0.1")
     assert len(waits) == 0
 
 
@@ -107,7 +109,7 @@ async def test_a_cancelled_task_is_cancelled(pending):
     for each in others:
         each.close()
     waits = Waits()
-    task = asyncio.ensure_future(waits.run(coroutine))
+    task = asyncio.ensure_future(waits.run(coroutine, "10.0.0.1"))
     await until(lambda: len(waits))
 
     task.cancel()
@@ -116,3 +118,23 @@ async def test_a_cancelled_task_is_cancelled(pending):
         await task
     assert futures[0].cancelled()
     assert len(waits) == 0
+
+
+async def test_a_client_gets_as_many_places_as_remain_for_others():
+    waits, ends = Waits(8), asyncio.get_running_loop().create_future()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def fill(client):
+        while waits.has_room(client):
+            tasks.append(asyncio.ensure_future(waits.run(asyncio.shield(ends), client)))
+            await until(lambda: len(waits) == len(tasks))
+
+    for client, places in (("10.0.0.1", 4), ("10.0.0.2", 6), ("10.0.0.3", 7), ("10.0.0.4", 8)):
+        await fill(client)
+        assert len(waits) == places
+
+    assert not waits.has_room("10.0.0.5")
+    ends.set_result(None)
+    await asyncio.gather(*tasks)
+    assert len(waits) == 0
+    assert waits.has_room("10.0.0.1")

@@ -309,17 +309,96 @@ async def test_a_request_whose_client_leaves_gives_up_its_place(serve, net):
     assert service.waiting == 0
 
 
-async def test_the_number_of_held_requests_is_bounded(serve, net):
-    site, service = net.origin(SLOW.format(20)), serve(hold_max=30, max_held=2)
+async def test_the_number_of_held_requests_is_bounded(serve, net, tmp_path):
+    """A client holds no more requests than there are places left; beyond that it gets a 429 at once,
+    which is recorded, and another client still finds a place."""
+    site, service = net.origin(SLOW.format(5)), serve(hold_max=30, max_held=4)
     await service.admit(to(f"{site.url}/a"))
     held = [asyncio.ensure_future(service.admit(to(f"{site.url}/{n}"))) for n in range(2)]
     await until(lambda: service.waiting == 2)
 
     reply = await service.admit(to(f"{site.url}/c"))
+    held.append(asyncio.ensure_future(service.admit(to(f"{site.url}/d", client="192.0.2.2"))))
+    await until(lambda: service.waiting == 3)
 
-    assert (reply.status, field(reply, "Retry-After")) == (503, "10")
+    assert reply.status == 429
+    assert 10 < int(field(reply, "Retry-After")) <= 15
+    records = decisions(tmp_path / "audit_log")
+    assert [each["action"] for each in records if each["url"].endswith("/c")] == ["pass", "defer"]
     service.drain()
-    assert [each.status for each in await asyncio.gather(*held)] == [503, 503]
+    assert [each.status for each in await asyncio.gather(*held)] == [503] * 3
+
+
+async def test_a_client_cannot_take_all_places_by_robots_txt_files_that_do_not_come(serve, net):
+    slow = [net.origin(Reply(delay=30)) for _ in range(4)]
+    site, service = net.origin(RULES), serve(max_held=4)
+    asked = [asyncio.ensure_future(service.admit(to(f"{each.url}/"))) for each in slow]
+    await until(lambda: sum(each.done() for each in asked) == 2)
+
+    assert [each.result().status for each in asked if each.done()] == [503, 503]
+    assert await service.admit(to(f"{site.url}/a", client="192.0.2.2"))
+    service.drain()
+    await asyncio.gather(*asked)
+
+
+@pytest.mark.parametrize(("rules", "status"), [("", None), (RULES, 403), (503, 503)])
+async def test_a_request_is_held_until_an_unreachable_robots_txt_is_tried_again(
+    serve, net, monkeypatch, tmp_path, rules, status
+):
+    """It is judged again each time: by then the file may forbid it."""
+    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 1.0)
+    answers = itertools.chain([503, 503], itertools.repeat(rules))
+    site = net.origin(lambda _: _answer(next(answers)))
+    service = serve(hold_max=5.5)
+    began = time.monotonic()
+
+    answer = await service.admit(to(f"{site.url}/private/x"))
+
+    assert isinstance(answer, Admitted) if status is None else answer.status == status
+    # After 0 s, 1 s and 3 s; the next time would be after 7 s.
+    assert len(site.robots_fetches) == 3
+    assert time.monotonic() - began >= 3
+    actions = [each["action"] for each in decisions(tmp_path / "audit_log")]
+    last = {None: "pass", 403: "drop", 503: "defer"}[status]
+    assert actions == ["defer", "defer", last]
+    if status == 503:
+        assert int(field(answer, "Retry-After")) > 0
+    assert service.waiting == 0
+
+
+def _answer(rules: int | str) -> Reply:
+    return Reply(status=rules) if isinstance(rules, int) else Reply(body=rules)
+
+
+async def test_a_request_that_is_held_for_a_robots_txt_leaves_with_its_client(
+    serve, net, monkeypatch
+):
+    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 10.0)
+    site, service = net.origin(503), serve(hold_max=30)
+    held = [asyncio.ensure_future(service.admit(to(f"{site.url}/{n}"))) for n in range(2)]
+    await until(lambda: len(site.robots_fetches) == 1 and service.waiting == 2)
+
+    held[0].cancel()
+    await until(held[0].done)
+
+    assert service.waiting == 1
+    service.drain()
+    assert (await held[1]).status == 503
+
+
+async def test_what_a_request_waits_for_its_robots_txt_counts_towards_its_turn(
+    serve, net, monkeypatch
+):
+    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 3.0)
+    answers = itertools.chain([503], itertools.repeat(SLOW.format(6)))
+    site = net.origin(lambda _: _answer(next(answers)))
+    service = serve(hold_max=7)
+
+    held = [service.admit(to(f"{site.url}/{n}")) for n in range(2)]
+    answers = await asyncio.gather(*held)
+
+    assert [type(each) for each in answers].count(Admitted) == 1
+    assert [each.status for each in answers if isinstance(each, ProxyReply)] == [429]
 
 
 # -- responses -------------------------------------------------------------------------------------

@@ -59,10 +59,14 @@ def destination_of(request: http.Request) -> Destination:
 
 
 class JudgedRequest(NamedTuple):
-    """A request as it was judged: the parts the verdict rests on, and a snapshot that is faster to compare."""
+    """A request as it was judged: the parts the verdict rests on, and a snapshot that is faster to compare.
+
+    `held` is how many seconds it was held until a deferral ended.
+    """
 
     wire: Wire
     request: tuple[object, ...]
+    held: float = 0.0
 
     @classmethod
     def of(cls, flow: http.HTTPFlow) -> JudgedRequest:
@@ -75,7 +79,7 @@ class PassedFlow(NamedTuple):
 
     `request` is a snapshot of the request, `approved` what the verdict rests on; only a change of
     the latter matters. `sealed` is the object that may be written, set after the last hook before
-    the wire. `is_sent` means that it was.
+    the wire. `is_sent` means that it was. `held` is how many seconds the request was held for it.
     """
 
     client: Client
@@ -84,6 +88,7 @@ class PassedFlow(NamedTuple):
     decision_id: str = ""
     sealed: http.Request | None = None
     is_sent: bool = False
+    held: float = 0.0
 
     def is_still(self, request: http.Request, client: connection.Client) -> bool:
         """Whether the request would still get the same verdict."""
@@ -132,6 +137,7 @@ class Permits:
         approved: Approved,
         request: tuple[object, ...],
         decision_id: str = "",
+        held: float = 0.0,
     ) -> None:
         """Let a flow reach the origin it was judged for; `request` is the snapshot of that moment."""
         data, host = flow.request.data, approved.origin.host
@@ -139,7 +145,7 @@ class Permits:
             data.host = host
             approved, request = replace(approved, wire=approved.wire._replace(host=host)), ()
         client = client_of(flow.client_conn)
-        self._states[flow.id] = PassedFlow(client, approved, request, decision_id)
+        self._states[flow.id] = PassedFlow(client, approved, request, decision_id, held=held)
         self._permitted.setdefault(client, {})[flow.id] = destination_of(flow.request)
 
     def seal(self, flow: http.HTTPFlow) -> None:

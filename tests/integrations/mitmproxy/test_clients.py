@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from integrations.mitmproxy.origin import Sites
 from integrations.mitmproxy.process import PROGRAMS, environment
+from support.crowd import go_client_in
 from support.preloaded import Preloaded
 from support.programs import program
 from support.waiting import eventually
@@ -315,19 +316,6 @@ fetch(process.argv[1]).then((answer) => console.log(answer.status, answer.header
 """
 UNDICI = "/usr/share/nodejs"  # where Debian's node-undici lies
 
-# Go uses the environment, but never for a loopback address, where these sites are.
-GO = """
-package main
-import ("fmt"; "net/http"; "net/url"; "os")
-func main() {
-	proxy, _ := url.Parse(os.Getenv("http_proxy"))
-	client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy)}}
-	answer, err := client.Get(os.Args[1])
-	if err != nil { fmt.Println(err); return }
-	fmt.Println(answer.StatusCode, answer.Header.Get("Robots-Guard"))
-}
-"""
-
 
 def test_node(integration, site, bundle):
     environment = trusting(integration, bundle) | {"NODE_PATH": UNDICI}
@@ -338,12 +326,7 @@ def test_node(integration, site, bundle):
 
 @pytest.fixture(scope="module")
 def go_client(tmp_path_factory):
-    place = tmp_path_factory.mktemp("go")
-    (place / "client.go").write_text(GO)
-    environment = os.environ | {"GOCACHE": str(place / "cache"), "GO111MODULE": "off"}
-    command = [program("go"), "build", "-o", place / "client", place / "client.go"]
-    subprocess.run(command, env=environment, check=True, timeout=120)
-    return place / "client"
+    return go_client_in(tmp_path_factory)
 
 
 def test_go(integration, site, bundle, go_client):
