@@ -579,6 +579,10 @@ class Enforcer:
         if not self._is_own_fetch(flow):
             self._permits.release(flow)
 
+    def robots_guard_stream_reset(self, flow: http.HTTPFlow) -> None:
+        """Cancel the wait of a request whose HTTP/2 stream the client has reset."""
+        self._waits.abandon(flow.id)
+
     def client_disconnected(self, client: connection.Client) -> None:
         """Revoke the permits and cancel the waits of a client that has disconnected."""
         MEMORY.forget(client.id)

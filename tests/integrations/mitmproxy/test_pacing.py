@@ -20,7 +20,15 @@ from integrations.mitmproxy.conftest import KINDS, get
 from integrations.mitmproxy.h2_site import h2_site
 from integrations.mitmproxy.origin import Site, Tap
 from integrations.mitmproxy.process import SCRIPT
-from integrations.mitmproxy.wire import connected, exchange, plain, read_answer, tunnel
+from integrations.mitmproxy.wire import (
+    H2Client,
+    connected,
+    exchange,
+    plain,
+    read_answer,
+    request_fields,
+    tunnel,
+)
 from support.programs import program
 from support.waiting import eventually
 
@@ -295,6 +303,22 @@ def test_a_client_that_leaves_gives_up_its_place(integration, sites, scheme):
     assert 0.59 <= gaps(site)[0] < 1.1
     assert get(integration, site, "/last").status == 200
     assert site.origin.targets == ["/first", "/stays", "/last"]
+
+
+def test_a_stream_that_is_reset_gives_up_its_place(integration, sites):
+    """Its connection stays open: a client cancels one request of many, or has waited long enough."""
+    site = sites.start("https", "User-agent: *\nCrawl-delay: 1.5\n")
+    with tunnel(integration, site.authority, alpn=["h2"]) as connection:
+        client = H2Client(connection)
+        assert client.exchange(request_fields(site.authority, "/first")).status == 200
+        for number in range(8):
+            stream = client.begin(request_fields(site.authority, f"/leaves/{number}"))
+            decided(integration, f"{site.url}/leaves/{number}")
+            client.reset(stream)
+
+        assert client.exchange(request_fields(site.authority, "/stays")).status == 200
+    assert site.origin.targets == ["/first", "/stays"]
+    assert 1.49 <= gaps(site)[0] < 2.9
 
 
 def test_the_only_waiting_client_leaves(integration, sites):

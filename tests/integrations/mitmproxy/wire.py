@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 from integrations.mitmproxy.process import Integration
 
@@ -187,6 +188,18 @@ class H2Client:
             self._h2.send_headers(stream, _encoded(trailers), end_stream=True)
             self._flush()
         return self._answer(stream)
+
+    def begin(self, headers: Sequence[tuple[str, str]]) -> int:
+        """Send a request without a body; return its stream."""
+        stream = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(stream, _encoded(headers), end_stream=True)
+        self._flush()
+        return stream
+
+    def reset(self, stream: int) -> None:
+        """Cancel a request."""
+        self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+        self._flush()
 
     def _flush(self) -> None:
         self._connection.sendall(self._h2.data_to_send())
