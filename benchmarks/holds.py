@@ -1,12 +1,12 @@
-"""The cost of waiting requests in a real mitmdump: memory, stalls of the event loop, and effects on
+"""The cost of held requests in a real mitmdump: memory, stalls of the event loop, and effects on
 other traffic.
 
-    python benchmarks/holds.py [--held 500] [--seconds 10]
+    python benchmarks/holds.py [--held 2000] [--seconds 10]
 
 Many clients wait at once, each for a different origin that was just requested (Crawl-delay: 60),
-while one client keeps requesting a site without a delay. This is measured with room for all waiting
-requests, and with the default limit of 256, beyond which requests are refused at once. In the end
-all clients disconnect.
+while one client keeps requesting a site without a delay. They have a few addresses, because a client
+holds no more requests than there are places left. Then one more client opens connections until it is
+refused, and another one must still find a place. In the end all clients disconnect.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ import contextlib
 import json
 import re
 import resource
+import selectors
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from origins import Origins
 
+from robots_guard.gateway.waits import MAX_HELD
+
+ADDRESSES = 16  # of the clients that wait
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mitmproxy_addon.py"
 
 # An addon that prints the longest stall of the event loop and the number of waiting requests as
@@ -33,8 +38,6 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "mitmproxy_addon.py"
 BEAT = """
 import asyncio, json, time
 from mitmproxy import ctx
-from robots_guard.guard import turns
-turns.MAX_QUEUED = {held}
 async def beat():
     worst, printed = 0.0, time.monotonic()
     with open({path!r}, "w") as file:
@@ -43,8 +46,8 @@ async def beat():
             await asyncio.sleep(0.005)
             worst = max(worst, time.monotonic() - before - 0.005)
             if time.monotonic() > printed + 0.1:
-                guard = ctx.master.addons.get("robots_guard_enforcer")._guard
-                print(json.dumps([time.time(), worst, guard.held if guard else 0]), file=file, flush=True)
+                held = ctx.master.addons.get("robots_guard_enforcer").waiting()
+                print(json.dumps([time.time(), worst, held]), file=file, flush=True)
                 worst, printed = 0.0, time.monotonic()
 def running():
     global task
@@ -53,17 +56,19 @@ def running():
 
 
 @contextlib.contextmanager
-def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
+def mitmdump(folder: Path) -> Iterator[tuple[int, int]]:
     """Run mitmdump, and yield its port and process id."""
     script = folder / "beat.py"
-    script.write_text(BEAT.format(held=held, path=str(folder / "beats")))
+    script.write_text(BEAT.format(path=str(folder / "beats")))
     values = {
         "confdir": folder,
         "flow_detail": 0,
         "robots_guard_agent": "mybot",
         "robots_guard_store": "memory:",
         "robots_guard_audit_log": folder / "audit_log",
-        "robots_guard_hold_max": 300,
+        "robots_guard_hold_max": 36_000,
+        "robots_guard_allow_private": "127.0.0.0/8",
+        "robots_guard_connect_ports": "1-65535",
     }
     sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "0"]
@@ -85,10 +90,12 @@ def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
 
 
 class Client:
-    """A connection to the proxy."""
+    """A connection to the proxy from an address of the loopback network."""
 
-    def __init__(self, port: int, timeout: float = 120) -> None:
-        self.connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port: int, timeout: float = 120, address: str = "127.0.0.1") -> None:
+        self.connection = socket.create_connection(
+            ("127.0.0.1", port), timeout=timeout, source_address=(address, 0)
+        )
 
     def ask(self, url: str) -> None:
         authority = url.split("/")[2]
@@ -165,14 +172,17 @@ def measured(when: str, folder: Path, port: int, pid: int, url: str, seconds: fl
     return memory
 
 
-def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -> None:
-    with tempfile.TemporaryDirectory() as temporary, mitmdump(Path(temporary), held) as (port, pid):
+def run(slow: Origins, quick: Origins, options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as temporary, mitmdump(Path(temporary)) as (port, pid):
         folder = Path(temporary)
-        clients = [Client(port) for _ in range(options.held)]
+        clients = [
+            Client(port, address=f"127.0.0.{2 + number % ADDRESSES}")
+            for number in range(options.held)
+        ]
         for number, client in enumerate(clients):
             client.ask(f"{slow.url(number)}/first")
             assert client.answer() == 200
-        print(f"{options.held} clients, room for {held}:")
+        print(f"{options.held} clients:")
         measured("before", folder, port, pid, quick.url(0), options.seconds)
         begins = time.time()
         for client in clients:
@@ -185,33 +195,55 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -
         before, begins = resident(pid), time.time()
         for number, client in enumerate(clients):
             client.ask(f"{slow.url(number)}/second")
-        if held < options.held:
-            assert {client.answer() for client in clients[held:]} == {429}
-        while waiting(folder) < min(held, options.held):
+        while waiting(folder) < options.held:
             time.sleep(0.1)
         print(
             f"  {waiting(folder)} held, longest stall while they came {stalls(folder, begins, time.time()):.1f} ms"
         )
         during = measured("while they are held", folder, port, pid, quick.url(0), options.seconds)
+        print(f"  {(during - before) * 1024 / options.held:.1f} KiB for each that is held")
+        crowd = besiege(folder, port, [slow.url(number) for number in range(options.held)])
+        measured("while one holds the rest", folder, port, pid, quick.url(0), options.seconds)
         begins = time.time()
-        for client in clients:
+        for client in (*clients, *crowd):
             client.connection.close()
         while waiting(folder):
             time.sleep(0.05)
         print(f"  all gone {time.time() - begins:.2f} s after they left")
         measured("when they have left", folder, port, pid, quick.url(0), options.seconds)
-        print(
-            f"  {(during - before) * 1024 / min(held, options.held):.1f} KiB for each that is held"
-        )
         sent = [target for _, target, _ in slow.received()]
-        assert "/second" not in sent, "a held request reached its origin"
+        assert not {"/second", "/third"} & set(sent), "a held request reached its origin"
+
+
+def besiege(folder: Path, port: int, urls: Sequence[str]) -> list[Client]:
+    """Let one client ask for more than it may hold, and another one for one page more."""
+    held, crowd, selector = waiting(folder), [], selectors.DefaultSelector()
+    for number in range(MAX_HELD // 2 + 1):
+        crowd.append(Client(port, address="127.0.0.250"))
+        selector.register(crowd[-1].connection, selectors.EVENT_READ, crowd[-1])
+        crowd[-1].ask(f"{urls[number % len(urls)]}/third")
+    refused = 0
+    while waiting(folder) + refused < held + len(crowd):
+        refused = len(selector.select(0.5))
+    statuses = Counter(key.data.answer() for key, _ in selector.select(0))
+    print(
+        f"  another client asks for {len(crowd)} pages, and holds {len(crowd) - refused}: {statuses}"
+    )
+    crowd.append(Client(port, address="127.0.0.251"))
+    crowd[-1].ask(f"{urls[0]}/third")
+    while waiting(folder) < held + len(crowd) - refused:
+        time.sleep(0.1)
+    print("  a further client still finds a place")
+    return crowd
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--held", type=int, default=500, help="number of clients that wait at once")
+    parser.add_argument(
+        "--held", type=int, default=2000, help="number of clients that wait at once"
+    )
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="seconds of other traffic per measurement"
     )
@@ -219,8 +251,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Origins("User-agent: *\nCrawl-delay: 60\n") as slow, Origins("") as quick:
-        for held in (options.held, 256):
-            run(slow, quick, options, held)
+        run(slow, quick, options)
 
 
 if __name__ == "__main__":

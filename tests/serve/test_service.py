@@ -386,6 +386,34 @@ async def test_a_request_that_is_held_for_a_robots_txt_leaves_with_its_client(
     assert (await held[1]).status == 503
 
 
+async def test_a_request_that_is_forbidden_while_it_is_held_does_not_leave(serve, net, tmp_path):
+    site, overrides = net.origin(SLOW.format(3)), tmp_path / "overrides.toml"
+    overrides.write_text("")
+    service = serve(hold_max=30, overrides=str(overrides))
+    await service.admit(to(f"{site.url}/a"))
+    held = asyncio.ensure_future(service.admit(to(f"{site.url}/b")))
+    await until(lambda: service.waiting == 1)
+
+    overrides.write_text(
+        f"""[[override]]
+        id = "closed"
+        origin = "{site.url}"
+        owner = "o"
+        reason = "r"
+        expires = 2100-01-01
+        action = "drop"
+        """
+    )
+    service.reload_overrides()
+
+    assert (await held).status == 403
+    assert [each["action"] for each in decisions(tmp_path / "audit_log")] == [
+        "pass",
+        "pass",
+        "drop",
+    ]
+
+
 async def test_what_a_request_waits_for_its_robots_txt_counts_towards_its_turn(
     serve, net, monkeypatch
 ):

@@ -62,6 +62,32 @@ def test_a_request_that_waits_for_a_turn(tmp_path, http_site):
     assert (http_site.origin.targets, "Traceback" in output) == (["/first"], False)
 
 
+def test_requests_that_wait_until_a_robots_txt_is_tried_again(tmp_path, sites):
+    """They end with their client, and with the proxy."""
+    site, metrics = sites.start("http", robots=Reply(status=503)), free_port()
+    options, settings = (
+        ["--drain", SLOW, "--metrics", str(metrics)],
+        {"hold_max": "3600", "decision_timeout": "3600"},
+    )
+    with (
+        proxy(tmp_path, options, **settings) as integration,
+        connected(integration) as leaving,
+        connected(integration) as waiting,
+    ):
+        for connection, target in ((leaving, "/leaves"), (waiting, "/waits")):
+            connection.sendall(request_to(site, target))
+        eventually(lambda: "robots_guard_held 2.0" in metrics_at(metrics))
+        eventually(lambda: len(integration.records()) >= 2)  # deferred, and held
+        leaving.close()
+        eventually(lambda: "robots_guard_held 1.0" in metrics_at(metrics))
+        integration.process.send_signal(signal.SIGTERM)
+        answer = read_answer(waiting)
+        output = printed(integration)
+    assert (answer.status, int(answer.headers["retry-after"]) > 0) == (503, True)
+    assert (site.origin.targets, "Traceback" in output) == ([], False)
+    assert {each["action"] for each in integration.records()} == {"defer"}
+
+
 def test_a_permitted_upload_is_finished(tmp_path, http_site):
     """Also if the rest of it arrives during the shutdown."""
     metrics = free_port()
