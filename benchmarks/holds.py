@@ -1,7 +1,7 @@
 """The cost of held requests in a real mitmdump: memory, stalls of the event loop, and effects on
 other traffic.
 
-    python benchmarks/holds.py [--held 2000] [--seconds 10]
+    python benchmarks/holds.py [--held 2000] [--places 10000] [--seconds 10]
 
 Many clients wait at once, each for a different origin that was just requested (Crawl-delay: 60),
 while one client keeps requesting a site without a delay. They have a few addresses, because a client
@@ -28,8 +28,6 @@ from pathlib import Path
 
 from origins import Origins
 
-from robots_guard.gateway.waits import MAX_HELD
-
 ADDRESSES = 16  # of the clients that wait
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mitmproxy_addon.py"
 
@@ -51,15 +49,16 @@ async def beat():
                 worst, printed = 0.0, time.monotonic()
 def running():
     global task
+    ctx.master.addons.get("robots_guard_enforcer")._waits._most = {places}
     task = asyncio.ensure_future(beat())
 """
 
 
 @contextlib.contextmanager
-def mitmdump(folder: Path) -> Iterator[tuple[int, int]]:
+def mitmdump(folder: Path, places: int) -> Iterator[tuple[int, int]]:
     """Run mitmdump, and yield its port and process id."""
     script = folder / "beat.py"
-    script.write_text(BEAT.format(path=str(folder / "beats")))
+    script.write_text(BEAT.format(places=places, path=str(folder / "beats")))
     values = {
         "confdir": folder,
         "flow_detail": 0,
@@ -173,7 +172,10 @@ def measured(when: str, folder: Path, port: int, pid: int, url: str, seconds: fl
 
 
 def run(slow: Origins, quick: Origins, options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as temporary, mitmdump(Path(temporary)) as (port, pid):
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        mitmdump(Path(temporary), options.places) as (port, pid),
+    ):
         folder = Path(temporary)
         clients = [
             Client(port, address=f"127.0.0.{2 + number % ADDRESSES}")
@@ -202,7 +204,9 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace) -> None:
         )
         during = measured("while they are held", folder, port, pid, quick.url(0), options.seconds)
         print(f"  {(during - before) * 1024 / options.held:.1f} KiB for each that is held")
-        crowd = besiege(folder, port, [slow.url(number) for number in range(options.held)])
+        crowd = besiege(
+            folder, port, [slow.url(number) for number in range(options.held)], options.places
+        )
         measured("while one holds the rest", folder, port, pid, quick.url(0), options.seconds)
         begins = time.time()
         for client in (*clients, *crowd):
@@ -215,10 +219,10 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace) -> None:
         assert not {"/second", "/third"} & set(sent), "a held request reached its origin"
 
 
-def besiege(folder: Path, port: int, urls: Sequence[str]) -> list[Client]:
+def besiege(folder: Path, port: int, urls: Sequence[str], places: int) -> list[Client]:
     """Let one client ask for more than it may hold, and another one for one page more."""
     held, crowd, selector = waiting(folder), [], selectors.DefaultSelector()
-    for number in range(MAX_HELD // 2 + 1):
+    for number in range(places // 2 + 1):
         crowd.append(Client(port, address="127.0.0.250"))
         selector.register(crowd[-1].connection, selectors.EVENT_READ, crowd[-1])
         crowd[-1].ask(f"{urls[number % len(urls)]}/third")
@@ -244,6 +248,7 @@ def main() -> None:
     parser.add_argument(
         "--held", type=int, default=2000, help="number of clients that wait at once"
     )
+    parser.add_argument("--places", type=int, default=10_000, help="places for held requests")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="seconds of other traffic per measurement"
     )
