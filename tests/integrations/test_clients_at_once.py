@@ -27,7 +27,9 @@ CLIENTS = {"wget": 1, "requests": 1, "aiohttp": 2, "pycurl": 2, "Go": 2}
 
 @pytest.fixture(scope="module")
 def go(tmp_path_factory):
-    return go_client_in(tmp_path_factory)
+    return go_client_in(
+        tmp_path_factory.mktemp("go"), tmp_path_factory.getbasetemp().parent / "go-cache"
+    )
 
 
 @pytest.mark.parametrize("plane", PLANES)

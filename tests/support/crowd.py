@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from support.programs import program
 
 PATIENCE = 120.0  # seconds for a client to end
@@ -45,12 +43,10 @@ func main() {
 Statuses = list[int]
 
 
-def go_client_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A client in Go, which prints the status and Robots-Guard of each URL it is given. The workers of
-    a run share what Go has compiled."""
-    place = tmp_path_factory.mktemp("go")
+def go_client_in(place: Path, cache: Path) -> Path:
+    """A client in Go, which prints the status and Robots-Guard of each URL it is given. `cache` keeps
+    what Go has compiled for others."""
     (place / "client.go").write_text(_GO)
-    cache = tmp_path_factory.getbasetemp().parent / "go-cache"
     environment = os.environ | {"GOCACHE": str(cache), "GO111MODULE": "off"}
     command = [program("go"), "build", "-o", place / "client", place / "client.go"]
     subprocess.run(command, env=environment, check=True, timeout=240)

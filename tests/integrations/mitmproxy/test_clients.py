@@ -326,7 +326,9 @@ def test_node(integration, site, bundle):
 
 @pytest.fixture(scope="module")
 def go_client(tmp_path_factory):
-    return go_client_in(tmp_path_factory)
+    return go_client_in(
+        tmp_path_factory.mktemp("go"), tmp_path_factory.getbasetemp().parent / "go-cache"
+    )
 
 
 def test_go(integration, site, bundle, go_client):
