@@ -37,7 +37,7 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PROPFIND = do_GET  # noqa: N815
+    do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PROPFIND = do_TRACE = do_GET  # noqa: N815
 
     def finish(self) -> None:
         """Close like nginx (lingering_close): an unread body would reset the connection and lose

@@ -299,6 +299,24 @@ def test_a_body_that_the_site_does_not_read(integration, deaf, target, framing):
     assert [line for line in deaf.lines if "/private/" in line] == []
 
 
+@pytest.mark.parametrize("method", ["HEAD", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "POST"])
+@pytest.mark.parametrize("fields", ["", "Expect: 100-continue\r\n", "TE: trailers\r\nTrailer: X\r\n"])
+def test_a_chunked_body_of_any_method_that_the_site_does_not_read(
+    integration, deaf, method, fields
+):
+    body = smuggled(deaf)
+    sent = b"%x\r\n%s\r\n0\r\nX: GET /private/x HTTP/1.1\r\n\r\n" % (len(body), body)
+    with kept(integration, deaf) as (connection, prefix):
+        head = f"{method} {prefix}/open HTTP/1.1\r\nHost: {deaf.authority}\r\n{fields}"
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + sent)
+        connection.sendall(
+            f"GET {prefix}/second HTTP/1.1\r\nHost: {deaf.authority}\r\n\r\n".encode()
+        )
+        connection.settimeout(2)
+        assert b"/second" in closed(connection)
+    assert [line for line in deaf.lines if "/private/" in line] == []
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
 def test_a_body_over_http2_that_the_site_does_not_read(integration, authority, method):
     NAMES["deaf.test"] = "127.0.0.1"
