@@ -84,6 +84,21 @@ def test_each_request_of_a_connection_is_judged(integration, site):
     assert site.origin.targets == ["/open", "/open2", "/open3", "/open4"]
 
 
+def test_a_stream_that_is_reset_gives_up_its_place(integration, sites):
+    """Envoy breaks off its question, and the connection of the client stays open."""
+    site = sites.start("https", "User-agent: *\nCrawl-delay: 1.5\n")
+    with tunnel(integration, site.authority, alpn=["h2"]) as connection:
+        client = H2Client(connection)
+        assert client.exchange(request_fields(site.authority, "/first")).status == 200
+        for number in range(8):
+            url = f"{site.url}/leaves/{number}"
+            stream = client.begin(request_fields(site.authority, f"/leaves/{number}"))
+            eventually(lambda url=url: any(each["url"] == url for each in integration.records()))
+            client.reset(stream)
+        assert client.exchange(request_fields(site.authority, "/stays")).status == 200
+    assert site.origin.targets == ["/first", "/stays"]
+
+
 def test_what_arrives_is_what_was_sent(integration, site):
     """Envoy adds no fields of its own."""
     fields = "User-Agent: me/1\r\nAccept: text/x\r\nX-Mine: 1\r\n"

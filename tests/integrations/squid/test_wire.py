@@ -112,7 +112,7 @@ def deaf(request, authority):
         server.shutdown()
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "TRACE"])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_a_body_that_the_site_does_not_read(integration, deaf, method, framing):
     """It would be the site's next request, so it is the last one of its connection."""
