@@ -1,7 +1,8 @@
 """Waits: requests are held until they have a verdict, until their robots.txt is tried again, or until
 their turn.
 
-Most clients do not try a deferred request again, but all of them wait for a slow site. So a request is held for as long as clients wait anyway (`hold_max`).
+Most clients do not try a deferred request again, but all of them wait for a slow site. So a request
+is held for as long as clients wait anyway (`hold_max`).
 
 Invariant: the number of waits is bounded, and no client takes so many of them that another one
 finds no place. All waits of a client end when it leaves, and all of them when the integration shuts

@@ -300,7 +300,9 @@ def test_a_body_that_the_site_does_not_read(integration, deaf, target, framing):
 
 
 @pytest.mark.parametrize("method", ["HEAD", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "POST"])
-@pytest.mark.parametrize("fields", ["", "Expect: 100-continue\r\n", "TE: trailers\r\nTrailer: X\r\n"])
+@pytest.mark.parametrize(
+    "fields", ["", "Expect: 100-continue\r\n", "TE: trailers\r\nTrailer: X\r\n"]
+)
 def test_a_chunked_body_of_any_method_that_the_site_does_not_read(
     integration, deaf, method, fields
 ):

@@ -186,9 +186,8 @@ def refused_start(
     """Exit status and everything printed by a proxy that should not start."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"agent": "mybot"} | settings
-    command = arguments(
-        kind, folder, {name: value for name, value in settings.items() if value}, options
-    )
+    given: dict[str, str | None] = {name: value for name, value in settings.items() if value}
+    command = arguments(kind, folder, {"hold_max": None} | given, options)  # nothing is held
     done = _FORKS.run(command, environment(), PATIENCE)
     return done.returncode, done.stdout + done.stderr
 
