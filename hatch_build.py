@@ -1,4 +1,4 @@
-"""A build hook that adds the man pages, the completion scripts and, on request, the compiled core."""
+"""A build hook that adds the compiled core to a wheel, on request."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ setup(name="robots_guard", ext_modules=modules, script_args=["build_ext", "--inp
 """
 
 
-class WheelFiles(BuildHookInterface):
-    """Writes what a wheel contains besides the sources into a temporary directory, from which the
-    builder copies it."""
+class CompiledCore(BuildHookInterface):
+    """Compiles the core in a temporary directory, from which the builder copies it."""
 
     PLUGIN_NAME = "custom"
 
@@ -49,37 +48,17 @@ class WheelFiles(BuildHookInterface):
         return [mypy.replace("mypy", "mypy[mypyc]"), "setuptools>=77"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make the files. An editable installation has none: its commands change with the tree."""
+        """Compile the core, if that is requested. An editable installation has none."""
         # If the build fails, `finalize` is not called, and Python removes the directory at its end.
         self._temporary = tempfile.TemporaryDirectory(prefix="robots-guard-build-")
         directory = Path(self._temporary.name)
-        if version == "editable":
-            return
-        for place, text in self._reference().items():
-            source = directory / place
-            source.parent.mkdir(parents=True, exist_ok=True)
-            source.write_text(text, encoding="utf-8")
-            source.chmod(0o644)
-            build_data["shared_data"][str(source)] = place
-        if _is_compiled():
+        if _is_compiled() and version != "editable":
             build_data |= {"pure_python": False, "infer_tag": True}
             build_data["force_include"] |= self._compile(directory / "core")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  hatchling's signature
         """Remove the temporary directory."""
         self._temporary.cleanup()
-
-    def _reference(self) -> dict[str, str]:
-        """Return the man pages and completion scripts by their place in the wheel."""
-        sys.path.insert(0, self.root)
-        try:
-            from robots_guard.cli.main import NAME, commands
-            from robots_guard.cli.reference.description import describe
-            from robots_guard.cli.reference.files import installed_files
-
-            return dict(installed_files(describe(commands, NAME), self.metadata.version))
-        finally:
-            sys.path.remove(self.root)
 
     def _compile(self, directory: Path) -> dict[str, str]:
         """Compile the core in a copy of the package, so that no compiled module is left in the tree.

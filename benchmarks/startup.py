@@ -33,7 +33,6 @@ COMMANDS = (
     "policy ls --store sqlite:///store.sqlite",
     f"why {URL} --audit-log log",
     "audit query --audit-log log",
-    "completion bash",
 )
 ROBOTS = "User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"
 

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import traceback
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -26,7 +26,13 @@ from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 from robots_guard.rep import is_compiled
 from robots_guard.text import printable
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 NAME = "robots-guard"
+COMPLETION = (
+    "_ROBOTS_GUARD_COMPLETE"  # the variable with which a shell asks click what completes a line
+)
 USAGE = 2  # the exit status for a mistake of the user
 BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
 INTERRUPTED = 130
@@ -50,10 +56,6 @@ COMMANDS = {
     "check": CommandEntry(
         "robots_guard.cli.ask.check:check",
         "Check whether URLs may be requested.",
-    ),
-    "completion": CommandEntry(
-        "robots_guard.cli.completion:completion",
-        "Print a script that completes the command line in a shell.",
     ),
     "config": CommandEntry(
         "robots_guard.cli.config.commands:config",
@@ -117,6 +119,16 @@ class Commands(CommandGroup):
             return None
         return _load(cmd_name, entry)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what completes a word, without importing any command."""
+        from click.shell_completion import CompletionItem
+
+        items = click.Command.shell_complete(self, ctx, incomplete)
+        for name in self.list_commands(ctx):
+            if name.startswith(incomplete):
+                items.append(CompletionItem(name, help=COMMANDS[name].summary))
+        return items
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list in --help without importing any command."""
         with formatter.section("Commands"):
@@ -174,9 +186,14 @@ def commands() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run a command line and exit with its status."""
+    """Run a command line and exit with its status, or answer a shell that completes one."""
     _replace_closed_streams()
     _escape_unencodable_output()
+    instruction = os.environ.get(COMPLETION)
+    if instruction:
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(commands, {}, NAME, COMPLETION, instruction))
     sys.exit(run(args))
 
 

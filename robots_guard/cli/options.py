@@ -8,10 +8,11 @@ an option comes from the configuration: the files and the environment
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 import msgspec
@@ -29,6 +30,7 @@ from robots_guard.configuration import settings_from as configured_settings
 from robots_guard.configuration.elsewhere import invocation_of
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import Invocation
+from robots_guard.rep.dialect import DIALECTS
 from robots_guard.settings import (
     NAMES,
     PROXY_NAMES,
@@ -41,6 +43,9 @@ from robots_guard.settings import (
     names_of,
 )
 from robots_guard.text import restored
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=msgspec.Struct)
@@ -181,7 +186,34 @@ def _option(name: str) -> Callable[[F], F]:
         metavar=name.upper(),
         multiple=repeats,
         help=help_text,
+        shell_complete=_complete,
     )
+
+
+#: The settings that name a file or a directory; their type is text.
+_FILES = ("agents", "audit_log", "audit_signing_key", "overrides")
+
+
+def _complete(
+    ctx: click.Context,  # noqa: ARG001  click's signature
+    param: click.Parameter,
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Return what a shell offers for the value of a setting: the words of its type, or files."""
+    from click.shell_completion import CompletionItem
+
+    name = param.name or ""
+    if name in _FILES:
+        return [CompletionItem(incomplete, type="file")]
+    kind = SETTINGS[name].type
+    words: Iterable[object] = ()
+    if name == "dialect":
+        words = DIALECTS
+    elif get_origin(kind) is Literal:
+        words = get_args(kind)
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        words = (each.value for each in kind)
+    return [CompletionItem(word) for word in map(str, words) if word.startswith(incomplete)]
 
 
 def _default_note(setting: Setting) -> str:

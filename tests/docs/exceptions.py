@@ -47,11 +47,6 @@ NOT_RUN = [
         r"^chromium ",
         "opens a window; tests/integrations/mitmproxy/test_browser.py uses these flags",
     ),
-    NotRun(
-        "docs/cli.md",
-        r"^man ",
-        "needs the pages that the wheel installs; tests/cli/test_man_pages.py",
-    ),
     NotRun("docs/start/kubernetes.md", r"^kubectl ", "needs a cluster"),
     NotRun(
         "docs/operations/containers.md",

@@ -26,7 +26,6 @@ class Release(NamedTuple):
     directory: Path
     output: str  # what the script printed
     wheel_names: frozenset[str]
-    prefix: Path  # the files that the wheel puts beside its command: share/...
     sdist: Path
     metadata: Message
 
@@ -62,7 +61,6 @@ def release(tmp_path_factory):
         directory=directory / "dist",
         output=done.stdout,
         wheel_names=names,
-        prefix=next((directory / "wheel").glob("*.data/data")),
         sdist=directory / sdist_path.name.removesuffix(".tar.gz"),
         metadata=Parser().parsestr(metadata.read_text(encoding="utf-8")),
     )

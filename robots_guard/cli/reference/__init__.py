@@ -1,1 +1,0 @@
-"""The man pages and the completion scripts of the command line, made from its commands."""
