@@ -14,8 +14,7 @@ import msgspec
 from robots_guard.audit.record import moment
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import chosen, overrides_option
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, safe, write_encoded
+from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded
 from robots_guard.core.override_text import Pin, text_with_pin, text_without_pin
 from robots_guard.core.overrides import Override, Overrides, State, expiry, parse
 from robots_guard.core.verdict import Terms
@@ -32,13 +31,13 @@ from robots_guard.settings import CLOCKS
 HAS_FAULTS = 1  # exit status
 _BASE = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 COLUMNS = (
-    TableColumn("state"),
-    TableColumn("id"),
-    TableColumn("site"),
-    TableColumn("changes", fit="wrap", line=2),
-    TableColumn("expires"),
-    TableColumn("owner", fit="wrap", line=2),
-    TableColumn("reason", fit="wrap", line=2),
+    "state",
+    "id",
+    "site",
+    TableColumn("changes", folds=True),
+    "expires",
+    TableColumn("owner", folds=True),
+    TableColumn("reason", folds=True),
 )
 
 

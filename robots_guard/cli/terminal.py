@@ -10,22 +10,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from robots_guard.audit.record import printable as printable_json
-from robots_guard.cli.table import (
-    ELLIPSIS,
-    Painted,
-    TableColumn,
-    block_lines,
-    folded,
-    layout,
-    record_lines,
-    short_times,
-)
 from robots_guard.settings import CLOCKS
 from robots_guard.text import printable
 
@@ -34,10 +24,15 @@ if TYPE_CHECKING:  # rich takes long to import, and most output is plain text
     from rich.text import Text
 
 _progress_bars: list[Any] = []  # those on standard error now
+GAP = 2  # cells between two columns
+READABLE = 40  # cells that a column that folds needs beside others
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 # GitHub Actions, Azure Pipelines and TeamCity execute "##[...]", "##vso[...]" and "##teamcity[...]" anywhere in a line.
 _LOG_COMMAND = re.compile(r"##(?=[A-Za-z]*\[)")
+
+#: The beginning of a line up to its value: white space, or a name and at least two spaces.
+_NAME_AND_VALUE = re.compile(r" *(\S+( \S+)* {2,})?(?=\S)")
 
 
 def safe(text: str) -> str:
@@ -53,19 +48,35 @@ def styled(text: str, style: str = "") -> Text:
     return Text(safe(text), style=STYLES.get(style, style))
 
 
+class TableColumn(NamedTuple):
+    """A column of a table.
+
+    A value that is too long for a column that `folds` takes further lines there; the other columns
+    are as wide as their values. `width` is that of most values, for rows that are printed one by one.
+    """
+
+    heading: str
+    folds: bool = False
+    width: int = 0
+    kind: Literal["text", "action", "time"] = "text"
+
+
 class Rows:
     """Rows of text under headings.
 
-    A terminal gets a table as wide as it is (cli/table.py), which `end` prints, or with `streams`
-    each row as it is added. Other outputs get tab-separated values, neither cut nor wrapped, below a
-    line of headings unless `headings` is false.
+    A terminal gets a table, which `end` prints, or with `streams` each row as it is added. Where the
+    columns have no room side by side, each row is a line of its short values, and a line for each
+    column that folds. Other outputs get tab-separated values, not wrapped, below a line of headings
+    unless `headings` is false.
+
+    Invariant: no value is cut, so none names another thing on the terminal than in the log.
     """
 
     def __init__(
         self, *columns: TableColumn | str, streams: bool = False, headings: bool = True
     ) -> None:
         named = [TableColumn(each) if isinstance(each, str) else each for each in columns]
-        self._columns = named if streams else [each._replace(usual=0) for each in named]
+        self._columns = named if streams else [each._replace(width=0) for each in named]
         self._streams = streams
         self._headings = headings
         self._rows: list[list[str]] = []
@@ -94,9 +105,8 @@ class Rows:
 
     def _shown(self, row: list[str]) -> list[str]:
         """Return a row with its times shortened."""
-        short = short_times(_today())
         return [
-            short(value) if column.kind == "time" else value
+            short_time(value, _today()) if column.kind == "time" else value
             for column, value in zip(self._columns, row, strict=True)
         ]
 
@@ -104,37 +114,114 @@ class Rows:
         """Print the rows so far, below the headings if these were not printed yet."""
         _end_progress()
         rows, self._rows = self._rows, []
-        room, ellipsis = out.width, _ellipsis(out)
-        cells = layout(self._columns, rows, room)
         if self._headings and any(column.kind == "time" for column in self._columns):
             out.print(f"times are in UTC; a time without a date is of {_today()}", style="dim")
-        if cells is None:
-            for row in rows:
-                self._print_lines(out, block_lines(self._columns, row, room), row)
-                out.print()
-            return
-        if self._headings:
-            names = [column.heading for column in self._columns]
-            plain = [TableColumn(name) for name in names]
-            self._print_lines(out, record_lines(plain, names, cells, room, ellipsis), names, "bold")
-            self._headings = False
-        for row in rows:
-            self._print_lines(out, record_lines(self._columns, row, cells, room, ellipsis), row)
+        shown = [
+            at
+            for at, column in enumerate(self._columns)
+            if column.width or any(row[at] for row in rows)  # an empty column is left out
+        ]
+        if self._has_room(shown, rows, out.width):
+            self._print_table(out, shown, rows)
+        else:
+            self._print_blocks(out, shown, rows)
+        self._headings = False
 
-    def _print_lines(
-        self, out: Console, lines: Iterable[Painted], row: Sequence[str], style: str = ""
+    def _has_room(self, shown: Sequence[int], rows: Sequence[Sequence[str]], room: int) -> bool:
+        """Whether the columns fit side by side, with enough room for those that fold."""
+        needed = 0
+        for at in shown:
+            column, widest = self._columns[at], self._widest(at, rows)
+            needed += max(column.width, min(widest, READABLE) if column.folds else widest) + GAP
+        return needed - GAP <= room
+
+    def _widest(self, at: int, rows: Sequence[Sequence[str]]) -> int:
+        from rich.cells import cell_len
+
+        return max(
+            cell_len(text) for text in (self._columns[at].heading, *(row[at] for row in rows))
+        )
+
+    def _print_table(
+        self, out: Console, shown: Sequence[int], rows: Sequence[Sequence[str]]
     ) -> None:
-        from rich.text import Text
+        from rich.table import Table
 
-        for line in lines:
-            parts = [(text, style or self._style(index, row)) for text, index in line]
-            out.print(Text.assemble(*parts), soft_wrap=True)
+        table = Table(
+            box=None,
+            show_header=self._headings,
+            header_style="bold",
+            padding=(0, GAP, 0, 0),
+            pad_edge=False,
+            expand=self._streams,  # so that the columns of one row lie below those of another
+        )
+        for column in (self._columns[at] for at in shown):
+            table.add_column(
+                styled(column.heading),
+                overflow="fold",
+                min_width=column.width or None,
+                ratio=column.width if self._streams and column.folds else None,
+            )
+        for row in rows:
+            table.add_row(*(self._styled(at, row) for at in shown))
+        out.print(table)
 
-    def _style(self, index: int, row: Sequence[str]) -> str:
-        """Return the style of a value: the colour of an action, which its first word is."""
-        if index < 0 or self._columns[index].kind != "action":
-            return ""
-        return STYLES.get(row[index].partition(" ")[0], "")
+    def _print_blocks(
+        self, out: Console, shown: Sequence[int], rows: Sequence[Sequence[str]]
+    ) -> None:
+        short = [at for at in shown if not self._columns[at].folds]
+        folding = [at for at in shown if self._columns[at].folds]
+        widths = {at: max(self._columns[at].width, self._widest(at, rows)) for at in short}
+        names = max((len(self._columns[at].heading) for at in folding), default=0)
+        if self._headings and short:
+            headings = [styled(column.heading, "bold") for column in self._columns]
+            _print_side_by_side(out, headings, widths)
+        for row in rows:
+            if short:
+                values = [self._styled(at, row) for at in range(len(row))]
+                _print_side_by_side(out, values, widths)
+            for at in folding:
+                if row[at]:
+                    name = self._columns[at].heading.ljust(names)
+                    _print_value(out, f"{' ' * GAP}{name}{' ' * GAP}", self._styled(at, row))
+
+    def _styled(self, at: int, row: Sequence[str]) -> Text:
+        """Return a value, an action in the colour of its first word."""
+        if self._columns[at].kind != "action":
+            return styled(row[at])
+        return styled(row[at], row[at].partition(" ")[0])
+
+
+def _print_side_by_side(out: Console, values: Sequence[Text], widths: Mapping[int, int]) -> None:
+    """Print some of a row's values on one line, each in its width."""
+    from rich.text import Text
+
+    for at, width in widths.items():
+        values[at].pad_right(GAP + max(width - values[at].cell_len, 0))
+    line = Text().join(values[at] for at in widths)
+    line.rstrip()
+    out.print(line, overflow="fold")
+
+
+def _print_value(out: Console, name: str, value: Text) -> None:
+    """Print a value behind its name; if it is too long, its further lines begin below the first."""
+    from rich.table import Table
+
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(name, value)
+    out.print(grid)
+
+
+def short_time(moment: str, today: str) -> str:
+    """Shorten a moment (ISO 8601 in UTC): to the time of day if it is `today` (a date), otherwise to
+    date and time, to the second."""
+    date, divider, time = moment.partition("T")
+    if not divider or not moment.endswith("Z"):
+        return moment
+    clock = time.removesuffix("Z").partition(".")[0]
+    return clock if date == today else f"{date} {clock}"
 
 
 def console_of() -> Console:
@@ -146,11 +233,6 @@ def console_of() -> Console:
     if out.no_color or out.is_dumb_terminal:
         return Console(markup=False, highlight=False, emoji=False, color_system=None)
     return out
-
-
-def _ellipsis(out: Console) -> str:
-    """Return the ellipsis in characters that the output can encode."""
-    return ELLIPSIS if out.encoding.startswith("utf") else "..."
 
 
 def _today() -> str:
@@ -179,11 +261,17 @@ def write_line(text: str, *, flush: bool = False) -> None:
 
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines of text, each with an action, a style, or an empty string for neither."""
+    from rich.cells import cell_len
+
     out = console_of()
-    is_terminal = sys.stdout.isatty()
     for text, style in lines:
-        for part in folded(safe(text), out.width) if is_terminal else [text]:
-            out.print(styled(part, style), soft_wrap=True)
+        line = styled(text, style)
+        if not sys.stdout.isatty() or cell_len(line.plain) <= out.width:
+            out.print(line, soft_wrap=True)
+            continue
+        named = _NAME_AND_VALUE.match(line.plain)
+        name, value = line.divide([named.end() if named else 0])
+        _print_value(out, name.plain, value)
 
 
 @contextmanager

@@ -28,8 +28,7 @@ from rich.console import Console
 
 from robots_guard.audit.read.reader import records as recorded
 from robots_guard.audit.record import Record
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, print_lines
+from robots_guard.cli.terminal import Rows, TableColumn, print_lines
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
@@ -312,12 +311,12 @@ def _do_verdicts_agree(rows: list[dict[str, Any]]) -> bool:
 
 _COLUMNS = (
     TableColumn("action", kind="action"),
-    TableColumn("site"),
-    TableColumn("component"),
-    TableColumn("reason"),
-    TableColumn("url", fit="cut", line=2),
-    TableColumn("rule", fit="cut", line=2),
-    TableColumn("line", line=2),
+    "site",
+    "component",
+    "reason",
+    TableColumn("url", folds=True),
+    TableColumn("rule", folds=True),
+    "line",
 )
 
 

@@ -18,18 +18,17 @@ from robots_guard.cli.ask.answers import (
 )
 from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import settings_from, settings_options
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, write_line
+from robots_guard.cli.terminal import Rows, TableColumn, write_line
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.settings import CLOCKS, Settings
 
 COLUMNS = (
     TableColumn("action", kind="action"),
-    TableColumn("reason"),
-    TableColumn("url", fit="cut"),
-    TableColumn("rule", fit="cut", line=2),
-    TableColumn("line", line=2),
-    TableColumn("detail", fit="wrap", line=2),
+    "reason",
+    TableColumn("url", folds=True),
+    TableColumn("rule", folds=True),
+    "line",
+    TableColumn("detail", folds=True),
 )
 
 

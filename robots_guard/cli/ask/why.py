@@ -29,7 +29,6 @@ from robots_guard.cli.audit_log_options import (
     report_unreadable,
 )
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
-from robots_guard.cli.table import shorten
 from robots_guard.cli.terminal import print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.policy import PINNED, Document, Policy
 from robots_guard.core.reasons import Comparison, meaning_of
@@ -44,7 +43,7 @@ from robots_guard.text import counted, encodable
 NOTHING = 1  # the exit status if nothing is recorded of the URL
 AGENTS = 5  # crawlers that are named
 OTHERS = 5  # groups of other decisions that are named
-LONGEST_URL = 120  # cells of the URL of another decision, which its id names
+LONGEST_PATH = 100  # characters of the path of another decision's URL, which its id names
 _WIDTH = 10
 
 Line = tuple[str, str]
@@ -421,8 +420,16 @@ def _nothing_facts(answer: LogAnswer, directory: Path) -> Iterator[tuple[str, st
             nearest += " in this period"
         yield "nearest", nearest
     for entry in answer.nearest:
-        short = msgspec.structs.replace(entry, url=shorten(entry.url, LONGEST_URL))
+        short = msgspec.structs.replace(entry, url=_shortened(entry.url, answer.origin))
         yield "", f"{sentence_of(short)} ({entry.id})"
+
+
+def _shortened(url: str, origin: str) -> str:
+    """Return a URL with the middle of its path left out if it is long."""
+    path = url.removeprefix(origin)
+    if len(path) <= LONGEST_PATH:
+        return url
+    return f"{origin}{path[: LONGEST_PATH // 2]}...{path[-LONGEST_PATH // 2 :]}"
 
 
 def _span_of(days: list[str]) -> str:

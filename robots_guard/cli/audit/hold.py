@@ -20,8 +20,7 @@ from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.cli.audit_log_options import existing_directory
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option, chain_options, settings_from
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
 from robots_guard.core.component import Component
 from robots_guard.errors import AuditLogError, MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
@@ -29,15 +28,15 @@ from robots_guard.settings import CLOCKS
 from robots_guard.text import encodable
 
 COLUMNS = (
-    TableColumn("hold"),
+    "hold",
     TableColumn("added", kind="time"),
-    TableColumn("owner", fit="wrap"),
-    TableColumn("origins", fit="wrap", line=2),
-    TableColumn("since", kind="time", line=2),
-    TableColumn("until", kind="time", line=2),
-    TableColumn("files"),
-    TableColumn("size"),
-    TableColumn("reason", fit="wrap", line=2),
+    TableColumn("owner", folds=True),
+    TableColumn("origins", folds=True),
+    TableColumn("since", kind="time"),
+    TableColumn("until", kind="time"),
+    "files",
+    "size",
+    TableColumn("reason", folds=True),
 )
 UNRECORDED = 1  # the exit status if a hold is in force, but was not recorded
 MIB = 1024 * 1024  # bytes

@@ -26,8 +26,7 @@ from robots_guard.audit.record import (
 )
 from robots_guard.audit.show.spreadsheet import csv_line
 from robots_guard.cli.audit_log_options import period_options
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -254,16 +253,16 @@ class AuditRow(NamedTuple):
 
 HEADINGS = AuditRow._fields
 COLUMNS = (
-    TableColumn("action", kind="action", usual=5),
-    TableColumn("time", kind="time", usual=8),
-    TableColumn("component", minor=True, usual=6),
-    TableColumn("agent", fit="cut", usual=8),
-    TableColumn("reason", usual=12),
-    TableColumn("url", fit="cut", line=2, usual=40),
-    TableColumn("rule", fit="cut", line=2, usual=20),
-    TableColumn("line", line=2),
-    TableColumn("would"),
-    TableColumn("id", usual=14),
+    TableColumn("action", kind="action", width=5),
+    TableColumn("time", kind="time", width=8),
+    TableColumn("component", width=6),
+    TableColumn("agent", folds=True, width=8),
+    TableColumn("reason", width=12),
+    TableColumn("url", folds=True, width=40),
+    TableColumn("rule", folds=True, width=20),
+    "line",
+    "would",
+    TableColumn("id", width=14),
 )
 
 
@@ -356,4 +355,4 @@ def _column_of(heading: str) -> TableColumn:
     """Return the column for a column of a SELECT, about whose values only its name says something."""
     if heading == "action":
         return TableColumn(heading, kind="action")
-    return TableColumn(heading, fit="cut")
+    return TableColumn(heading, folds=True)

@@ -20,17 +20,16 @@ from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
 from robots_guard.cli.audit_log_options import existing_directory, report_unreadable
 from robots_guard.cli.options import audit_log_option, documents_in, store_option
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, print_lines, progress, write_encoded
+from robots_guard.cli.terminal import Rows, TableColumn, print_lines, progress, write_encoded
 from robots_guard.errors import SettingsError
 from robots_guard.text import counted
 
 T = TypeVar("T")
 COLUMNS = (
-    TableColumn("writer"),
-    TableColumn("records"),
-    TableColumn("chain"),
-    TableColumn("detail", fit="wrap", line=2),
+    "writer",
+    "records",
+    "chain",
+    TableColumn("detail", folds=True),
 )
 _UNCHECKED = "not checked (pip install 'robots_guard[audit]')"
 _GONE = "is in neither the store nor the evidence: decisions by it cannot be judged again"

@@ -16,8 +16,7 @@ from robots_guard.cli.config.template import template
 from robots_guard.cli.config_option import config_named, config_option
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import configuration
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
 from robots_guard.configuration import Configuration, Source, Value, shown
 from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.files import NAME, read_files
@@ -29,9 +28,9 @@ from robots_guard.text import counted
 
 HAS_MISTAKES = 2  # the exit status of a mistake of the user
 COLUMNS = (
-    TableColumn("name"),
-    TableColumn("value", fit="wrap"),
-    TableColumn("source", fit="wrap"),
+    "name",
+    TableColumn("value", folds=True),
+    TableColumn("source", folds=True),
 )
 _DEFAULT = Source("default")
 

@@ -34,8 +34,15 @@ from robots_guard.cli.options import (
     store_option,
 )
 from robots_guard.cli.policy.jsonl import encode_policy, read_policy
-from robots_guard.cli.table import TableColumn
-from robots_guard.cli.terminal import Rows, print_lines, progress, safe, write_encoded, write_line
+from robots_guard.cli.terminal import (
+    Rows,
+    TableColumn,
+    print_lines,
+    progress,
+    safe,
+    write_encoded,
+    write_line,
+)
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
@@ -52,21 +59,21 @@ MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 COLUMNS = (
-    TableColumn("access"),
-    TableColumn("state"),
-    TableColumn("origin"),
-    TableColumn("age", line=2),
-    TableColumn("fresh for", line=2),
-    TableColumn("status", line=2),
-    TableColumn("via", line=2),
-    TableColumn("bytes", line=2),
+    "access",
+    "state",
+    "origin",
+    "age",
+    "fresh for",
+    "status",
+    "via",
+    "bytes",
 )
 REFRESH_COLUMNS = (
-    TableColumn("access"),
-    TableColumn("origin"),
-    TableColumn("status"),
-    TableColumn("bytes"),
-    TableColumn("detail", fit="wrap", line=2),
+    "access",
+    "origin",
+    "status",
+    "bytes",
+    TableColumn("detail", folds=True),
 )
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
