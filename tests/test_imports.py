@@ -20,7 +20,7 @@ HEAVY = {
     "multiprocessing", "rich.console", "sqlite3", "ssl", "subprocess", "tomllib", "unittest", "xml", "zipfile",
 }  # fmt: skip
 CLI = {"click", "msgspec", "typing_extensions"}
-JUDGING = CLI | {"cachetools", "idna", "platformdirs", "publicsuffixlist", "rich"}
+JUDGING = CLI | {"cachetools", "idna", "platformdirs", "publicsuffixlist"}
 
 ROBOTS = "robots.txt"
 URL = "https://a.test/x"

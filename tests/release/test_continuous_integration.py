@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import ruamel.yaml as yaml
 from release.conftest import ROOT
 from support.programs import program
-
-yaml = pytest.importorskip("ruamel.yaml")
 
 GOOD = "User-agent: *\nDisallow: /private/\n"
 BAD = "User-agent: *\nDisalow: /private/\n"

