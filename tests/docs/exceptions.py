@@ -34,8 +34,7 @@ NOT_RUN = [
     NotRun(".*", r"^pip install ", INDEX),
     NotRun("(README|CONTRIBUTING).md", r"^(python3 -m venv )?\.venv\S*", INDEX),
     NotRun("CONTRIBUTING.md", r"^PYTHONPATH=tests python -m integrations", "takes hours"),
-    NotRun("CONTRIBUTING.md", r"python -m docs ", "is what runs here"),
-    NotRun("CONTRIBUTING.md", r"^python benchmarks/soak.py", "takes hours, and a disk of its own"),
+    NotRun("CONTRIBUTING.md", r"^tox -e mutants", "takes hours"),
     NotRun("CONTRIBUTING.md", r"^python -m tests.simulation", "takes hours"),
     NotRun(
         "docs/proxy.md",
