@@ -1,5 +1,5 @@
 """Click's commands and groups, as the command line uses them: a group suggests the nearest command
-for a typo, and the help lists settings in sections."""
+for a typo, and the help lists settings in sections, the common ones unless all are asked for."""
 
 from __future__ import annotations
 
@@ -7,15 +7,38 @@ from typing import Any
 
 import click
 
+from robots_guard.text import page_url
+
 OWN = "Options"  # the section of the options that are no settings
+_ALL = "robots_guard.help_all"  # in click's `meta`, if the help is to list all settings
 
 
 class SettingOption(click.Option):
     """An option for a setting, listed in a section of the help."""
 
-    def __init__(self, *args: Any, section: str = OWN, **attributes: Any) -> None:
+    def __init__(
+        self, *args: Any, section: str = OWN, is_common: bool = True, **attributes: Any
+    ) -> None:
         super().__init__(*args, **attributes)
         self.section = section
+        self.is_common = is_common
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  click's signature
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show this message with all settings and exit.",
+)
 
 
 def write_sections(
@@ -24,15 +47,24 @@ def write_sections(
     """Write the options of a command in sections: its own ones, then those of each section in the
     order of its first option."""
     sections: dict[str, list[tuple[str, str]]] = {OWN: []}
+    hidden = 0
     for option in command.get_params(ctx):
         record = option.get_help_record(ctx)
-        if record is not None:
+        if not (ctx.meta.get(_ALL) or getattr(option, "is_common", True)):
+            hidden += 1
+        elif record is not None:
             section = getattr(option, "section", OWN)
             sections.setdefault(section, []).append(record)
     for title, records in sections.items():
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)
+    if hidden:
+        formatter.write_paragraph()
+        formatter.write(
+            f"{ctx.command_path} --help-all lists {hidden} further settings. What they mean:\n"
+            f"{page_url('settings.md#settings')}\n"
+        )
 
 
 class SectionedCommand(click.Command):

@@ -246,7 +246,8 @@ def run(args: list[str] | None = None) -> int:
 
 def _invoke(args: list[str] | None) -> int:
     try:
-        with commands.make_context(NAME, list(sys.argv[1:] if args is None else args)) as context:
+        given = sys.argv[1:] if args is None else args
+        with commands.make_context(NAME, list(given) or ["--help"]) as context:
             status: Any = commands.invoke(context)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code

@@ -8,7 +8,7 @@ an option comes from the configuration: the files and the environment
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from robots_guard.cli.config_option import config_named, config_option
-from robots_guard.cli.group import SettingOption
+from robots_guard.cli.group import SettingOption, help_all_option
 from robots_guard.configuration import (
     Configuration,
     own_options,
@@ -55,25 +55,23 @@ _CONFIGURATIONS = "robots_guard.configurations"  # in click's `meta`
 
 def settings_options(command: F) -> F:
     """Add an option for each setting to a command; each value is text, or None if it was not given."""
-    command = config_option(command)
-    for name in reversed(NAMES):
-        command = _option(name)(command)
-    return command
+    return _with_options(help_all_option(command), NAMES)
 
 
 def proxy_options(command: F) -> F:
     """Do the same as `settings_options`, including the settings that only the proxy has."""
-    command = config_option(command)
-    for name in reversed(PROXY_NAMES):
-        command = _option(name)(command)
-    return command
+    return _with_options(help_all_option(command), PROXY_NAMES)
 
 
 def serve_options(command: F) -> F:
     """Do the same as `proxy_options`, without the settings that mean nothing to the decision
     service."""
+    return _with_options(help_all_option(command), SERVE_NAMES)
+
+
+def _with_options(command: F, names: Sequence[str]) -> F:
     command = config_option(command)
-    for name in reversed(SERVE_NAMES):
+    for name in reversed(names):
         command = _option(name)(command)
     return command
 
@@ -90,10 +88,7 @@ _FETCHING = (
 
 def fetch_options(command: F) -> F:
     """Add an option for each setting that fetching a policy depends on."""
-    command = config_option(command)
-    for name in reversed(_FETCHING):
-        command = _option(name)(command)
-    return command
+    return _with_options(help_all_option(command), _FETCHING)
 
 
 def audit_log_option(command: F) -> F:
@@ -103,10 +98,7 @@ def audit_log_option(command: F) -> F:
 
 def chain_options(command: F) -> F:
     """Add an option for each setting on which a command's own records in the audit log depend."""
-    command = config_option(command)
-    for name in ("audit_signing_key", "audit_chain", "audit_log"):
-        command = _option(name)(command)
-    return command
+    return _with_options(command, ("audit_log", "audit_chain", "audit_signing_key"))
 
 
 def signing_key_option(command: F) -> F:
@@ -146,6 +138,11 @@ SECTIONS = {
     ),
 }
 OTHER = "Other settings"
+#: The settings that `--help` lists; `--help-all` lists all.
+COMMON = (
+    *("agent", "agent_from", "store", "audit_log", "audit", "dialect", "overrides", "report_only"),
+    *("min_delay", "fetch", "allow_private", "purposes", "contact"),
+)
 
 
 def _section(name: str) -> str:
@@ -175,6 +172,7 @@ def _option(name: str) -> Callable[[F], F]:
             name,
             cls=SettingOption,
             section=_section(name),
+            is_common=name in COMMON,
             default=None,
             help=help_text,
         )
@@ -183,6 +181,7 @@ def _option(name: str) -> Callable[[F], F]:
         name,
         cls=SettingOption,
         section=_section(name),
+        is_common=name in COMMON,
         metavar=name.upper(),
         multiple=repeats,
         help=help_text,

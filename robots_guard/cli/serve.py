@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import (
     address,
     invocation_from,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from robots_guard.serve.plan import Plan
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @serve_options
 @section_option("serve", "envoy", metavar="ADDRESS")
 @section_option("serve", "icap", metavar="ADDRESS")

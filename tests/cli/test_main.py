@@ -72,7 +72,6 @@ def test_commands_do_not_import_the_integrations(variables, args, tmp_path):
 
 
 WRONG = [
-    ([], "Missing command"),
     (["chekc"], "No such command 'chekc': did you mean check?"),
     (["audit", "qurey"], "No such command 'qurey': did you mean query?"),
     (
@@ -418,12 +417,30 @@ def test_option_overrides_the_environment_in_messages_too(here, variables):
     )
 
 
+@pytest.mark.parametrize("command", ["check", "explain", "proxy", "serve", "console"])
+def test_help_lists_what_people_use_and_names_where_the_rest_is(here, command):
+    status, out, _ = here(command, "--help")
+    everything = here(command, "--help-all").out
+
+    assert status == 0
+    assert len(out.splitlines()) < 110
+    assert "--agent " in out
+    assert "--max-defer" not in out
+    assert "--max-defer" in everything
+    assert f"robots-guard {command} --help-all lists" in " ".join(out.split())
+    assert "--help-all lists" not in " ".join(everything.split())
+
+
+def test_bare_command_prints_help(here):
+    assert here() == here("--help")
+
+
 def test_help_lists_settings_in_sections(here):
     from robots_guard.cli.options import OTHER, SECTIONS
     from robots_guard.cli.proxy import proxy
     from robots_guard.settings import PROXY_NAMES
 
-    shown = here("proxy", "--help").out
+    shown = here("proxy", "--help-all").out
     titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
     sections = {
         option.name: option.section for option in proxy.params if option.name in PROXY_NAMES
