@@ -81,7 +81,7 @@ COMMANDS = {
     ),
     "overrides": CommandEntry(
         "robots_guard.cli.overrides:overrides",
-        "Check and list the operator's overrides for single sites.",
+        "Check, list, add and remove overrides for single sites.",
     ),
     "policy": CommandEntry(
         "robots_guard.cli.policy.commands:policy",

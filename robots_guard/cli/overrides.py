@@ -1,5 +1,5 @@
-"""`robots-guard overrides`: checks and lists the operator's overrides, read as the guard reads them, and
-pins robots.txt files."""
+"""`robots-guard overrides`: checks and lists the operator's overrides, read as the guard reads them, adds
+and removes them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from robots_guard.audit.record import moment
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import chosen, overrides_option
 from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded
-from robots_guard.core.override_text import Pin, text_with_pin, text_without_pin
-from robots_guard.core.overrides import Override, Overrides, State, expiry, parse
+from robots_guard.core.override_text import NewOverride, text_with, text_without
+from robots_guard.core.overrides import ROBOTS_FILE, Override, Overrides, State, expiry, parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard.overrides import look_at_overrides, read_without_pinned
@@ -43,7 +43,7 @@ COLUMNS = (
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def overrides() -> None:
-    """Check and list the operator's overrides for single sites, and pin robots.txt files."""
+    """Check, list, add and remove the operator's overrides for single sites."""
 
 
 @overrides.command()
@@ -95,18 +95,18 @@ def _problems_of(override: Override) -> list[tuple[Severity, str]]:
 
 
 @overrides.command()
-@click.argument("origin")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--owner", required=True, help="Who is responsible for the pin.")
+@click.argument("site")
+@click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.option("--owner", required=True, help="Who is responsible for it.")
 @click.option("--reason", required=True, help="Why it is needed.")
 @click.option(
     "--until", required=True, metavar="DAY", help="The last day on which it applies: 2027-03-31."
 )
-@click.option("--id", "identity", default="", help="The override's name in records.")
+@click.option("--id", "identity", default="", help="Its name in records.")
 @overrides_option
-def pin(
-    origin: str,
-    file: Path,
+def add(
+    site: str,
+    changes: tuple[str, ...],
     *,
     owner: str,
     reason: str,
@@ -114,38 +114,43 @@ def pin(
     identity: str,
     overrides: str | None,
 ) -> None:
-    """Judge the requests to an origin by a robots.txt of yours, instead of the site's own.
+    """Make an exception for a site: an origin such as https://host, or *.host for a domain and all below it.
+
+    KEY=VALUE is action=pass or action=drop, a setting such as max_delay=1, or robots_file=FILE: the site's requests
+    are then judged by that robots.txt instead of the site's own.
 
     It is added to the overrides file, which is created if necessary. Integrations that run apply it within a second.
     """
     path = _changed_path(overrides)
-    wanted = Pin(_origin(origin), _name_within(path, file), owner, reason, until, identity)
+    wanted = NewOverride(_place(site), _changes(changes, path), owner, reason, until, identity)
     before = _text_of(path)
-    text = text_with_pin(before, wanted, _BASE)
-    added = parse(text, _BASE).by_place[wanted.origin]
+    text = text_with(before, wanted, _BASE)
+    added = parse(text, _BASE).by_place[wanted.place]
     if added.state(CLOCKS.now()) is State.EXPIRED:
         raise SettingsError(f"--until {until!r} is in the past: name a later day")
-    document = read_pinned(pinned_path(added, path), added.terms.dialect, CLOCKS.now()).document
+    if added.robots_file is not None:
+        pinned = read_pinned(pinned_path(added, path), added.terms.dialect, CLOCKS.now())
+        for _, problem in _problems_of(added.with_pinned(pinned.document)):
+            click.echo(f"robots-guard: {safe(problem)}", err=True)
     _write(path, text, before)
-    for _, problem in _problems_of(added.with_pinned(document)):
-        click.echo(f"robots-guard: {safe(problem)}", err=True)
+    shown = ", ".join(f"{name}={value}" for name, value in wanted.changes.items())
     click.echo(
-        f"{safe(str(wanted.origin))} is judged by {safe(document.url)} until"
-        f" {expiry(added.exemption.expires)} (override {safe(added.exemption.id)} in {safe(str(path))})"
+        f"{safe(added.where)}: {safe(shown)} until {expiry(added.exemption.expires)}"
+        f" (override {safe(added.exemption.id)} in {safe(str(path))})"
     )
 
 
 @overrides.command()
-@click.argument("origin")
+@click.argument("site")
 @overrides_option
-def unpin(origin: str, overrides: str | None) -> None:
-    """Remove the pin of an origin from the overrides file, so that the site's own robots.txt applies again."""
-    path, place = _changed_path(overrides), _origin(origin)
+def remove(site: str, overrides: str | None) -> None:
+    """Remove the override of a site from the overrides file."""
+    path, place = _changed_path(overrides), _place(site)
     before = _text_of(path)
-    text, removed = text_without_pin(before, place, _BASE)
+    text, removed = text_without(before, place, _BASE)
     _write(path, text, before)
     click.echo(
-        f"{safe(str(place))} is judged by its own robots.txt (override {safe(removed.exemption.id)}"
+        f"{safe(removed.where)} has no override any more (override {safe(removed.exemption.id)}"
         f" removed from {safe(str(path))})"
     )
 
@@ -194,11 +199,25 @@ def _changed_path(option: str | None) -> Path:
     return Path(path).expanduser()
 
 
-def _origin(text: str) -> Origin:
+def _place(site: str) -> Origin | str:
+    if site.startswith("*."):
+        return site.removeprefix("*.").lower()
     try:
-        return origin_of(text.removesuffix("/"))
+        return origin_of(site.removesuffix("/"))
     except (MalformedURL, NotGoverned) as error:
-        raise SettingsError(f"{error}: write an origin as https://host") from None
+        raise SettingsError(f"{error}: write a site as https://host, or as *.host") from None
+
+
+def _changes(given: tuple[str, ...], overrides: Path) -> dict[str, str]:
+    """The keys of an override. The path of a file becomes one that the overrides file can name."""
+    changes = {}
+    for each in given:
+        name, divider, value = each.partition("=")
+        if not divider:
+            raise SettingsError(f"{each!r} sets nothing: write KEY=VALUE, such as max_delay=1")
+        name = name.replace("-", "_")
+        changes[name] = _name_within(overrides, Path(value)) if name == ROBOTS_FILE else value
+    return changes
 
 
 def _name_within(overrides: Path, file: Path) -> str:

@@ -8,69 +8,93 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 
-from robots_guard.core.overrides import ROBOTS_FILE, Override, Overrides, parse
+from robots_guard.core.overrides import Override, Overrides, parse
+from robots_guard.core.site_settings import SiteSettings
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.origin import Origin
 
 _HEADER = re.compile(r"(?m)^[ \t]*\[\[[ \t]*override[ \t]*\]\]")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_NUMBERS = {
+    field.name
+    for field in msgspec.structs.fields(SiteSettings)
+    if isinstance(field.default, int | float)
+}
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _EXPIRES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9:.]+([Zz]|[+-][0-9:]+)?)?")
 
 
-class Pin(NamedTuple):
-    """What an override with a pinned robots.txt says. `until` is a day or a moment, as in TOML."""
+class NewOverride(NamedTuple):
+    """What an override that is to be added says: its place, an origin or a domain with all below it;
+    its keys with their values as text; and its last day or moment, as in TOML."""
 
-    origin: Origin
-    file: str
+    place: Origin | str
+    changes: Mapping[str, str]
     owner: str
     reason: str
     until: str
     id: str = ""
 
 
-def text_with_pin(text: str, pin: Pin, base: Terms) -> str:
-    """Return the text of an overrides file with a pin appended.
+def text_with(text: str, new: NewOverride, base: Terms) -> str:
+    """Return the text of an overrides file with an override appended.
 
-    Raises SettingsError if the text cannot be read, the pin is not valid, or the origin has an
-    override already.
+    Raises SettingsError if the text cannot be read, the override is not valid, or the place has one
+    already.
     """
     found = parse(text, base)
-    taken = found.by_place.get(pin.origin)
+    taken = found.by_place.get(new.place)
     if taken is not None:
         raise SettingsError(
-            f"{pin.origin} has the override {taken.exemption.id!r} already: add robots_file to it,"
-            " or remove it first ('robots-guard overrides unpin' removes a pin)"
+            f"{taken.where} has the override {taken.exemption.id!r} already: change it in the file,"
+            " or remove it first ('robots-guard overrides remove')"
         )
-    if not _EXPIRES.fullmatch(pin.until):
-        raise SettingsError(f"--until {pin.until!r} is not a date: write one such as 2027-03-31")
-    pin = pin._replace(id=pin.id or _free_id(pin.origin, text))
+    if not _EXPIRES.fullmatch(new.until):
+        raise SettingsError(f"--until {new.until!r} is not a date: write one such as 2027-03-31")
+    new = new._replace(id=new.id or _free_id(new.place, text))
     before = f"{text.rstrip()}\n\n" if text.strip() else ""
-    result = before + _block_of(pin)
+    result = before + _block_of(new)
     changed = parse(result, base)
     for fault in changed.faults[len(found.faults) :]:
         raise SettingsError(f"the override would have no effect: {fault.why}")
-    added = changed.by_place.get(pin.origin)
-    if added is None or added.robots_file != pin.file or not _keeps(found, changed, added):
+    added = changed.by_place.get(new.place)
+    if (
+        added is None
+        or added.changes.keys() != new.changes.keys()
+        or not _keeps(found, changed, added)
+    ):
         raise SettingsError("the override cannot be added at the end of the file: edit it by hand")
     return result
 
 
-def _block_of(pin: Pin) -> str:
+def _block_of(new: NewOverride) -> str:
+    place = "suffix" if isinstance(new.place, str) else "origin"
     lines = [
         "[[override]]",
-        f"id = {_quoted(pin.id)}",
-        f"origin = {_quoted(str(pin.origin))}",
-        f"owner = {_quoted(pin.owner)}",
-        f"reason = {_quoted(pin.reason)}",
-        f"expires = {pin.until}",
-        f"{ROBOTS_FILE} = {_quoted(pin.file)}",
+        f"id = {_quoted(new.id)}",
+        f"{place} = {_quoted(str(new.place))}",
+        f"owner = {_quoted(new.owner)}",
+        f"reason = {_quoted(new.reason)}",
+        f"expires = {new.until}",
+        *(f"{_key(name)} = {_value(name, value)}" for name, value in new.changes.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _quoted(name)
+
+
+def _value(name: str, text: str) -> str:
+    """A value in TOML: a number as it is if the key takes one, anything else as a string."""
+    return text if name in _NUMBERS and _NUMBER.fullmatch(text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
@@ -81,36 +105,28 @@ def _quoted(text: str) -> str:
         raise SettingsError(f"{text!r} is not valid text: write it in UTF-8") from None
 
 
-def _free_id(origin: Origin, text: str) -> str:
+def _free_id(place: Origin | str, text: str) -> str:
     """An id that no override of the file has."""
-    host = str(origin).partition("://")[2].replace(":", "-")
-    wanted, number = f"pin-{host}", 1
+    wanted = host = str(place).rpartition("://")[2].replace(":", "-")
+    number = 1
     while _quoted(wanted) in text:
         number += 1
-        wanted = f"pin-{host}-{number}"
+        wanted = f"{host}-{number}"
     return wanted
 
 
-def text_without_pin(text: str, origin: Origin, base: Terms) -> tuple[str, Override]:
-    """Return the text of an overrides file without the pin of an origin, and the override that was
-    removed. Raises SettingsError if there is none, or if it has other settings, too."""
+def text_without(text: str, place: Origin | str, base: Terms) -> tuple[str, Override]:
+    """Return the text of an overrides file without the override of a place, and the override.
+    Raises SettingsError if there is none."""
     found = parse(text, base)
-    pin = found.by_place.get(origin)
-    if pin is None or pin.robots_file is None:
-        raise SettingsError(
-            f"no robots.txt is pinned for {origin}: see 'robots-guard overrides list'"
-        )
-    others = [name for name in pin.changes if name != ROBOTS_FILE]
-    if others:
-        raise SettingsError(
-            f"override {pin.exemption.id!r} also sets {', '.join(others)}: remove {ROBOTS_FILE} from"
-            " it by hand"
-        )
-    result = _without_block(text, pin.exemption.id)
+    removed = found.by_place.get(place)
+    if removed is None:
+        raise SettingsError(f"{place} has no override: see 'robots-guard overrides list'")
+    result = _without_block(text, removed.exemption.id)
     changed = parse(result, base)
-    if not _keeps(changed, found, pin) or changed.faults != found.faults:
-        raise _edit_by_hand(pin.exemption.id)
-    return result, pin
+    if not _keeps(changed, found, removed) or changed.faults != found.faults:
+        raise _edit_by_hand(removed.exemption.id)
+    return result, removed
 
 
 def _without_block(text: str, which: str) -> str:

@@ -321,7 +321,7 @@ _AFTER_AUTHORITY = re.compile(r"[/?#]")
 def _place(entry: _Entry) -> Origin | str:
     if entry.origin is not None and entry.suffix is not None:
         raise SettingsError("give either origin or suffix, not both")
-    place = entry.origin or entry.suffix or ""
+    place = (entry.origin or entry.suffix or "").removesuffix("/")
     if _AFTER_AUTHORITY.search(place.rpartition("://")[2]):
         raise SettingsError(
             f"{place!r} has a path, but an override applies to whole sites:"
@@ -329,7 +329,7 @@ def _place(entry: _Entry) -> Origin | str:
         )
     try:
         if entry.origin is not None:
-            return origin_of(entry.origin)
+            return origin_of(place)
         assert entry.suffix is not None
         found = parse_authority("http", entry.suffix.removeprefix("."))
     except (MalformedURL, NotGoverned) as error:

@@ -108,12 +108,13 @@ def test_a_robots_txt_is_pinned_and_unpinned(here, file, rules):
     file.write_text(GOOD)
     file.chmod(0o640)
 
-    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    ran = here(
+        "overrides", "add", "https://a.example", f"robots_file={rules}", *WHO, "--overrides", file
+    )
 
     assert (ran.status, ran.err) == (0, "")
     assert ran.out == (
-        f"https://a.example is judged by {rules} until 2999-12-31"
-        f" (override pin-a.example in {file})\n"
+        f"https://a.example: robots_file=shop.txt until 2999-12-31 (override a.example in {file})\n"
     )
     assert 'robots_file = "shop.txt"' in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o640
@@ -125,15 +126,17 @@ def test_a_robots_txt_is_pinned_and_unpinned(here, file, rules):
     assert "robots_file=shop.txt" in here("overrides", "list", file).out
     assert here("overrides", "check", file).status == 0
 
-    ran = here("overrides", "unpin", "https://a.example", "--overrides", file)
+    ran = here("overrides", "remove", "https://a.example", "--overrides", file)
     assert ran.status == 0
-    assert "judged by its own robots.txt" in ran.out
+    assert "https://a.example has no override any more" in ran.out
     assert file.read_text() == GOOD
     assert [path.name for path in file.parent.iterdir() if "new" in path.name] == []
 
 
 def test_the_overrides_file_is_created(here, file, rules):
-    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    ran = here(
+        "overrides", "add", "https://a.example", f"robots_file={rules}", *WHO, "--overrides", file
+    )
     assert ran.status == 0
     assert here("overrides", "check", file).err == "1 in force, 0 expired, 0 invalid\n"
 
@@ -150,7 +153,9 @@ def test_a_file_that_cannot_be_used_is_not_pinned(here, file, rules, content, wh
     rules.unlink()
     if content is not None:
         rules.write_text(content)
-    ran = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    ran = here(
+        "overrides", "add", "https://a.example", f"robots_file={rules}", *WHO, "--overrides", file
+    )
     assert (ran.status, ran.out) == (2, "")
     assert why in ran.err
     assert not file.exists()
@@ -158,24 +163,28 @@ def test_a_file_that_cannot_be_used_is_not_pinned(here, file, rules, content, wh
 
 def test_a_pin_in_the_past_and_without_an_overrides_file(here, file, rules):
     old = [*WHO[:-1], "2001-01-01"]
-    ran = here("overrides", "pin", "https://a.example", rules, *old, "--overrides", file)
+    ran = here(
+        "overrides", "add", "https://a.example", f"robots_file={rules}", *old, "--overrides", file
+    )
     assert (ran.status, file.exists()) == (2, False)
     assert "is in the past" in ran.err
 
-    ran = here("overrides", "pin", "https://a.example", rules, *WHO)
+    ran = here("overrides", "add", "https://a.example", f"robots_file={rules}", *WHO)
     assert ran.status == 2
     assert "name it with --overrides" in ran.err
 
 
 def test_the_problems_of_a_pinned_file_are_shown(here, file, rules):
     rules.write_text(RULES + "Dissalow /x\n")
-    pinned = here("overrides", "pin", "https://a.example", rules, *WHO, "--overrides", file)
+    pinned = here(
+        "overrides", "add", "https://a.example", f"robots_file={rules}", *WHO, "--overrides", file
+    )
     assert pinned.status == 0
     assert f"{rules}:3: error RG" in pinned.err
 
     ran = here("overrides", "check", file)
     assert ran.status == 1
-    assert f"pin-a.example: {rules}:3: error RG" in ran.out
+    assert f"a.example: {rules}:3: error RG" in ran.out
 
     rules.unlink()
     ran = here("overrides", "check", file)

@@ -85,9 +85,9 @@ async def test_the_form_makes_a_command_that_a_shell_reads_as_meant(browser, tmp
     assert shlex.split(command) == [
         "robots-guard",
         "overrides",
-        "pin",
+        "add",
         "https://shop.example",
-        "/etc/it's <here>.txt",
+        "robots_file=/etc/it's <here>.txt",
         "--owner=jane",
         '--reason=a "contract"; rm -rf $HOME',
         "--until=2030-01-31",

@@ -1,4 +1,4 @@
-"""Overrides files as text: a pin is added and removed, and everything else stays as it was."""
+"""Overrides files as text: one is added and removed, and everything else stays as it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.override_text import Pin, text_with_pin, text_without_pin
+from robots_guard.core.override_text import NewOverride, text_with, text_without
 from robots_guard.core.overrides import parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
@@ -16,7 +16,7 @@ from robots_guard.rep.paths import matching
 
 BASE = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 A = origin_of("https://a.test")
-PIN = Pin(A, "a.txt", "jane", "their file is broken", "2030-01-31")
+NEW = NewOverride(A, {"robots_file": "a.txt"}, "jane", "their file is broken", "2030-01-31")
 OTHER = """# Ours, reviewed each month.
 
 [[override]]
@@ -35,41 +35,64 @@ LAST = '[[override]]\nid = "c"\nsuffix = "c.test"\nowner = "x"\nreason = "y"\nex
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip)
 
 
-def test_a_pin_is_appended():
-    text = text_with_pin(OTHER, PIN, BASE)
+def test_an_override_is_appended():
+    text = text_with(OTHER, NEW, BASE)
     assert text.startswith(OTHER.rstrip() + "\n\n[[override]]\n")
     added = parse(text, BASE).by_place[A]
     assert (added.robots_file, added.exemption.id, added.expiry) == (
         "a.txt",
-        "pin-a.test",
+        "a.test",
         "2030-01-31",
     )
 
 
 @given(TEXTS, TEXTS, TEXTS.filter(lambda text: "\0" not in text), TEXTS)
 def test_any_text_can_be_quoted(owner, reason, file, identity):
-    pin = PIN._replace(owner=owner, reason=reason, file=file, id=identity)
-    added = parse(text_with_pin("", pin, BASE), BASE).by_place[A]
+    new = NEW._replace(owner=owner, reason=reason, changes={"robots_file": file}, id=identity)
+    added = parse(text_with("", new, BASE), BASE).by_place[A]
     assert (added.exemption.owner, added.exemption.reason) == (owner, reason)
     assert (added.robots_file, added.exemption.id) == (file, identity)
 
 
 @pytest.mark.parametrize("text", ["", OTHER, OTHER + LAST, LAST])
 def test_what_was_added_is_removed_again(text):
-    without, removed = text_without_pin(text_with_pin(text, PIN, BASE), A, BASE)
-    assert removed.exemption.id == "pin-a.test"
+    without, removed = text_without(text_with(text, NEW, BASE), A, BASE)
+    assert removed.exemption.id == "a.test"
     assert without.rstrip() == text.rstrip()
 
 
 def test_a_comment_before_the_next_override_is_kept():
-    text = text_with_pin("", PIN, BASE) + "\n# The archive.\n" + LAST
-    without, _ = text_without_pin(text, A, BASE)
+    text = text_with("", NEW, BASE) + "\n# The archive.\n" + LAST
+    without, _ = text_without(text, A, BASE)
     assert without == "# The archive.\n" + LAST
 
 
+@pytest.mark.parametrize(
+    ("changes", "read"),
+    [
+        ({"action": "pass"}, {"action": "pass"}),
+        ({"max_delay": "1", "dialect": "google"}, {"max_delay": 1, "dialect": "google"}),
+        (
+            {"min_delay": "0.5", "purposes": "search, tdm"},
+            {"min_delay": 0.5, "purposes": "search, tdm"},
+        ),
+    ],
+)
+def test_a_value_is_read_as_it_was_given(changes, read):
+    added = parse(text_with(OTHER, NEW._replace(changes=changes), BASE), BASE).by_place[A]
+
+    assert dict(added.changes) == read
+
+
+def test_an_origin_may_end_with_a_slash():
+    (entry,) = parse(LAST.replace('suffix = "c.test"', 'origin = "https://c.test/"'), BASE).entries
+
+    assert entry.place == origin_of("https://c.test")
+
+
 def test_ids_differ():
-    taken = LAST.replace('"c"', '"pin-a.test"')
-    assert parse(text_with_pin(taken, PIN, BASE), BASE).by_place[A].exemption.id == "pin-a.test-2"
+    taken = LAST.replace('"c"', '"a.test"')
+    assert parse(text_with(taken, NEW, BASE), BASE).by_place[A].exemption.id == "a.test-2"
 
 
 @pytest.mark.parametrize(
@@ -79,23 +102,27 @@ def test_ids_differ():
         ({"until": "2030-01-01\nmax_delay = 0"}, "is not a date"),
         ({"until": "2030-13-01"}, "TOML"),
         ({"owner": " "}, "owner is empty"),
-        ({"file": ""}, "robots_file names no file"),
-        ({"file": "\udcff"}, "not valid text"),
+        ({"changes": {"robots_file": ""}}, "robots_file names no file"),
+        ({"changes": {"robots_file": "\udcff"}}, "not valid text"),
         ({"id": "c"}, "already used"),
-        ({"origin": origin_of("https://b.test")}, "has the override 'b' already"),
+        ({"changes": {"max_delay": "soon"}}, "max_delay = 'soon'"),
+        ({"changes": {"max_dealy": "1"}}, "did you mean max_delay"),
+        ({"changes": {"max delay": "1"}}, "is not known"),
+        ({"changes": {"action": "pass", "max_delay": "1"}}, "remove one of them"),
+        ({"place": "test"}, "top-level domain"),
+        ({"place": origin_of("https://b.test")}, "has the override 'b' already"),
     ],
 )
-def test_a_pin_that_would_not_work_is_refused(changes, why):
+def test_one_that_would_not_work_is_refused(changes, why):
     with pytest.raises(SettingsError, match=why):
-        text_with_pin(OTHER + LAST, PIN._replace(**changes), BASE)
+        text_with(OTHER + LAST, NEW._replace(**changes), BASE)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no robots.txt is pinned for https://a.test"),
-        (OTHER.replace("b.test", "a.test"), "no robots.txt is pinned"),
-        (text_with_pin("", PIN, BASE) + "max_delay = 1\n", "also sets max_delay"),
+        ("", "https://a.test has no override"),
+        (OTHER, "https://a.test has no override"),
         (
             'override = [{id = "i", origin = "https://a.test", owner = "x", reason = "y",'
             ' expires = 2030-01-01, robots_file = "a.txt"}]',
@@ -103,6 +130,6 @@ def test_a_pin_that_would_not_work_is_refused(changes, why):
         ),
     ],
 )
-def test_what_is_no_simple_pin_is_not_removed(text, why):
+def test_what_cannot_be_removed_safely_stays(text, why):
     with pytest.raises(SettingsError, match=why):
-        text_without_pin(text, A, BASE)
+        text_without(text, A, BASE)

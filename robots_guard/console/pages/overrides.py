@@ -71,10 +71,9 @@ class PinForm(NamedTuple):
         return all(self)
 
     def words(self) -> list[str]:
-        """The words of the command. A file whose name begins with a dash is no option."""
+        """The words of the command."""
         options = [f"--{name}={getattr(self, name)}" for name in ("owner", "reason", "until")]
-        file = f"./{self.file}" if self.file.startswith("-") else self.file
-        return ["overrides", "pin", self.origin, file, *options]
+        return ["overrides", "add", self.origin, f"robots_file={self.file}", *options]
 
 
 def uses_of(search: Search) -> dict[str, OverrideUse]:

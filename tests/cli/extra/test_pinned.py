@@ -18,7 +18,7 @@ def pinned(here, variables, tmp_path):
     rules.write_text(RULES)
     variables.setenv("ROBOTS_GUARD_OVERRIDES", str(overrides))
     variables.setenv("ROBOTS_GUARD_AUDIT_PASSES", "all")
-    assert here("overrides", "pin", SITE, rules, *WHO).status == 0
+    assert here("overrides", "add", SITE, f"robots_file={rules}", *WHO).status == 0
     return rules
 
 
@@ -43,7 +43,7 @@ def test_why_and_replay_find_the_pinned_text(here, pinned):
     why = here("why", f"{SITE}/private/x")
     assert "the robots.txt that the operator had pinned for it says Disallow: /private/" in why.out
     (record,) = [json.loads(line) for line in here("audit", "query", "--json").out.splitlines()]
-    assert (record["via"], record["override"]) == ("pinned", "pin-127.0.0.1-9")
+    assert (record["via"], record["override"]) == ("pinned", "127.0.0.1-9")
 
     replayed = here("audit", "replay", record["id"])
     assert replayed.status == 0
