@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from audit.decisions import AT, PASS, audit_log_in, decision, policy
 from audit.killed import kill_one
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
@@ -223,12 +222,8 @@ def query(place: Path, count: int) -> None:
     print(
         f"{count:,} records, {size / 1e9:.2f} GB of lines in {len(list(audit_log.iterdir()))} files"
     )
-    ask_all(audit_log, "lines")
-    began = time.perf_counter()
-    compact(audit_log, "99999999")
-    packed = sum(path.stat().st_size for path in audit_log.iterdir())
-    print(f"compacted in {time.perf_counter() - began:.0f} s to {packed / 1e9:.2f} GB")
-    ask_all(audit_log, "parquet")
+    ask_all(audit_log, "indexing")
+    ask_all(audit_log, "indexed")
 
 
 def generate(audit_log: Path, count: int) -> None:

@@ -4,17 +4,16 @@ below 300; over ten million records (`--records 10000000`), below 1,000 for the 
     python benchmarks/console.py [--records N] [--directory DIRECTORY] [--lines N]
     python benchmarks/console.py --first [--records N]
 
-The records are generated once (a directory that contains records is used as it is) and compacted
-into Parquet; `--lines` leaves additional records of the last day uncompacted. Each page is
+The records are generated once (a directory that contains records is used as it is), in compressed
+files; `--lines` adds records of the last day in a plain file. Each page is
 requested from a new console that has only opened the audit log (`first`), and once more (`again`,
 with the answers of the snapshot cached). The best of three is reported. Opening is reported
 separately, because it is repeated whenever the audit log has changed, for at most a tenth of the
 time. The last line is the overview as the very first page of a new console, with opening.
 
-`--first` measures the CPU time and the memory of a new process for its first page: of lines without
-the index (audit/read/index.py), which the process makes, of the same lines with the index, and of
-compacted files. It does so for a hundredth of the records, for a tenth and
-for all, in one day and spread over 30. The best of three is reported.
+`--first` measures the CPU time and the memory of a new process for its first page: without the index
+(audit/read/index.py), which the process makes, and with it. It does so for a hundredth of the records,
+for a tenth and for all, in one day and spread over 30. The best of three is reported.
 """
 
 from __future__ import annotations
@@ -91,9 +90,7 @@ def main() -> None:
         if not directory.exists():
             began = time.perf_counter()
             generate(directory, chosen.records)
-            print(
-                f"{chosen.records:,} records generated and compacted in {time.perf_counter() - began:.0f} s"
-            )
+            print(f"{chosen.records:,} records generated in {time.perf_counter() - began:.0f} s")
         if chosen.lines:
             leave_lines(directory, chosen.lines)
         asyncio.run(measure(directory))
@@ -117,19 +114,14 @@ async def measure(directory: Path) -> None:
 
 
 def measure_first_pages(scratch: Path, records: int, days: int) -> None:
-    """Print what the first page costs new processes, over logs in different forms."""
-    lines, compacted = scratch / "lines", scratch / "compacted"
+    """Print what the first page costs new processes."""
+    lines = scratch / "lines"
     write_lines(lines, records, days=days)
-    generate(compacted, records, days=days)
-    for form, directory, tries in (
-        ("lines, not indexed yet", lines, 1),
-        ("lines, indexed", lines, TRIES),
-        ("compacted", compacted, TRIES),
-    ):
-        costs = (_first_page(directory, days) for _ in range(tries))
+    for form, tries in (("not indexed yet", 1), ("indexed", TRIES)):
+        costs = (_first_page(lines, days) for _ in range(tries))
         spent, peak = min(costs)
         print(
-            f"{records:>10,} records, {days:2} days, {form:24}"
+            f"{records:>10,} records, {days:2} days, {form:16}"
             f"{spent:8.0f} ms of CPU{peak:8,.0f} MiB at most",
             flush=True,
         )

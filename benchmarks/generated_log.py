@@ -9,9 +9,9 @@ import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.record import Fetch, Record, Start
-from robots_guard.audit.segments import JSONL, day_of, stem_of
+from robots_guard.audit.segments import JSONL, ZSTD, day_of, stem_of
+from robots_guard.audit.write.maintenance import compress
 
 BEGINS = datetime(2026, 11, 1, tzinfo=UTC)
 DAYS = 14
@@ -30,10 +30,11 @@ _WEIGHTS = (50, 25, 8, 4, 9, 4)  # of the outcomes
 
 
 def generate(directory: Path, records: int, seed: int = 7, days: int = DAYS) -> None:
-    """Write the lines of `records` decisions, and compact them into Parquet."""
+    """Write the lines of `records` decisions, and compress their files, as writers do after midnight."""
     write_lines(directory, records, seed, days)
-    for made in compact(directory, "99999999"):
-        _end_with_day(made.path)
+    compress(directory)
+    for path in directory.glob(f"*{ZSTD}"):
+        _end_with_day(path)
 
 
 def write_lines(directory: Path, records: int, seed: int = 7, days: int = DAYS) -> None:
@@ -62,7 +63,7 @@ def _end_with_day(path: Path) -> None:
 
 
 def leave_lines(directory: Path, count: int) -> None:
-    """Write `count` uncompacted records of the last hour."""
+    """Write `count` records of the last hour, in a file that is not compressed."""
     chance, at = random.Random(8), BEGINS + timedelta(days=DAYS, hours=-1)
     step = timedelta(hours=1) / count
     lines = [_line(10**9 + number, DAYS, at + step * number, chance) for number in range(count)]

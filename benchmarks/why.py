@@ -3,11 +3,11 @@ million records on two processors.
 
     python benchmarks/why.py [--records N] [--directory DIRECTORY] [--lines N] [--tries N]
 
-The records are those of `generated_log` (a directory that contains records is used as it is),
-compacted into Parquet; `--lines` records of the last hour stay uncompacted. Each question is asked
-by a new process, as by a user: once to warm the file cache, then `--tries` times. Printed are the
-median and the range of the elapsed time, and the median of the processor time, which other load on
-the machine changes less.
+The records are those of `generated_log` (a directory that contains records is used as it is), in
+compressed files; `--lines` records of the last hour are in a plain one. Each question is asked by a
+new process, as by a user: once to warm the file cache, then `--tries` times. Printed are the median
+and the range of the elapsed time, and the median of the processor time, which other load on the
+machine changes less. The first line is the first question of all, which makes the index.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from typing import NamedTuple
 
 from generated_log import generate, leave_lines
 
-from robots_guard.audit.read.parquet import database
-from robots_guard.audit.schema import files_in
-from robots_guard.audit.segments import PARQUET
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.search import Search
 
 BUSY, RARE = "https://site-1.example", "https://site-999.example"
 
@@ -53,9 +52,12 @@ def main() -> None:
         if not directory.exists():
             generate(directory, chosen.records)
             leave_lines(directory, chosen.lines)
-        size = sum(path.stat().st_size for path in directory.iterdir())
-        print(f"{len(list(directory.iterdir()))} files, {size / 1e6:,.0f} MB")
+        files = [path for path in directory.iterdir() if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        print(f"{len(files)} files, {size / 1e6:,.0f} MB")
         print(f"{'':34}{'median':>8}{'least':>8}{'most':>8}{'processor':>11}   s")
+        took = run([f"{RARE}/nothing", "--audit-log", str(directory)])
+        print(f"{'the first of all':34}{took.elapsed:8.2f}{'':16}{took.processor:11.2f}")
         for name, question in questions(directory).items():
             measure(name, [*question, "--audit-log", str(directory)], chosen.tries)
 
@@ -74,17 +76,14 @@ def questions(directory: Path) -> dict[str, list[str]]:
 
 
 def recorded(directory: Path, origin: str) -> str:
-    """The URL of a refusal of this origin, the middle one of those in the compacted files."""
-    files = files_in(sorted(directory.glob(f"*{PARQUET}")))
-    sql = (
-        f"SELECT url FROM read_parquet({files}) WHERE origin = ? AND action = 'drop'"
-        ' QUALIFY row_number() OVER (ORDER BY "at") = (count(*) OVER () + 1) // 2'
-    )
-    with database() as connection:
-        found = connection.execute(sql, [origin]).fetchone()
-    if found is None:
+    """The URL of a refusal of this origin, the middle one of all."""
+    with Search(directory, Filter(origin=origin, action="drop")) as search:
+        where, values = search.condition
+        sql = f'SELECT url FROM records WHERE {where} ORDER BY "at"'
+        found = [url for (url,) in search.rows(sql, values)]
+    if not found:
         raise SystemExit(f"{directory} has no refusal of {origin}: generate more records")
-    return str(found[0])
+    return str(found[len(found) // 2])
 
 
 def measure(name: str, arguments: list[str], tries: int) -> None:

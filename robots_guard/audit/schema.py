@@ -1,5 +1,5 @@
-"""The columns that records have in DuckDB, derived from the record classes; and SQL for reading the
-log's files.
+"""The columns that records have in DuckDB, derived from the record classes; SQL for reading the log's
+files, and the database that executes it.
 
 Invariant: a name or a path becomes SQL only through `literal` and `files_in`.
 """
@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args
+from types import ModuleType, NoneType
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from robots_guard.audit.record import SCHEMA, AnyRecord, EvidenceItem
+from robots_guard.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import duckdb
 
 # Bytes of a line that DuckDB reads: a power failure may leave long garbage.
 LONGEST = 32 * 1024 * 1024
@@ -55,6 +59,9 @@ _HEAD = f'"schema":{SCHEMA},"at":"'
 NOT_READABLE = (
     '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
 )
+
+#: The time of a record as a timestamp.
+TIME = 'TRY_CAST("at" AS TIMESTAMP) AS "time"'
 
 #: Every field of every kind of record, and its DuckDB type.
 COLUMNS = _columns()
@@ -142,3 +149,38 @@ def parsed_line() -> str:
 def first_line(error: Exception) -> str:
     """DuckDB's message, without the excerpt that shows the position."""
     return str(error).partition("\n")[0][:300]
+
+
+# -- the database ----------------------------------------------------------------------------------
+
+
+def database() -> duckdb.DuckDBPyConnection:
+    """A new DuckDB database in memory. Raises MissingExtra."""
+    connection: duckdb.DuckDBPyConnection = _duckdb().connect()
+    # Python variables must not become tables.
+    connection.execute("SET python_enable_replacements = false")
+    return connection
+
+
+def duckdb_error() -> type[Exception]:
+    """The base class of DuckDB's errors. Raises MissingExtra."""
+    error: type[Exception] = _duckdb().Error
+    return error
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtra("audit", "querying the audit log") from error
+    return duckdb
+
+
+def can_read(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether DuckDB can read all of a file of lines, including lines that are not records."""
+    try:
+        for table, column in ((lines_in([path]), "raw"), (records_in([path]), '"at"')):
+            connection.execute(f"SELECT count({column}) FROM {table}").fetchone()
+    except duckdb_error():
+        return False
+    return True

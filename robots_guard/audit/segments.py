@@ -3,9 +3,8 @@
     DAY-WRITER-NUMBER.jsonl        written by one writer, which keeps it locked (flock) while it is open
     DAY-WRITER-NUMBER.jsonl.zst    the same, closed and compressed
     DAY-WRITER-NUMBER.warc.gz      its evidence
-    DAY.NUMBER.parquet             many files, compacted; DAY.NUMBER.sources lists them until they are removed
     .DAY-WRITER-NUMBER.new         a file being created: not locked yet, without a record
-    .key, .compacting              the key for hashing values; the lock of the process that compacts
+    .key                           the key for hashing values
     .retention                     the age of each file (retention.py)
     .index/DAY.DIGEST.parquet      copies of the records of a day's files (read/index.py)
 
@@ -20,7 +19,6 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +27,6 @@ from robots_guard.errors import SettingsError
 
 JSONL = ".jsonl"
 ZSTD = ".jsonl.zst"
-PARQUET = ".parquet"
-SOURCES = ".sources"
-LAKE = "lake"  # the form of a file of a Parquet export (partitions.py)
 WARC = ".warc.gz"
 PART = ".part"  # being written
 NEW = ".new"  # not locked yet
@@ -39,11 +34,9 @@ INDEX = ".index"
 MAX_PLAIN = 64 * 1024 * 1024  # bytes of a file that is not of records, such as an anchor
 MAX_LISTINGS = 10  # of a directory, until a listing contains all names of the one before
 
-_KNOWN_NAME = re.compile(
-    r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
-)
+_KNOWN_NAME = re.compile(r"(\d{8})-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)(\.part)?")
+_COMPACTED = re.compile(r"\d{8}\.\d+\.parquet")  # by an earlier version
 _UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
-_PARTITION = re.compile(r"day=(\d{4})-(\d\d)-(\d\d)")
 _STEM = re.compile(r"\d{8}-(.+)-(\d{4,})")
 
 
@@ -56,25 +49,11 @@ class Segment(NamedTuple):
 
     path: Path
     stem: str  # the name without the suffix
-    form: str  # JSONL, ZSTD, PARQUET or LAKE
-
-    @property
-    def has_lines(self) -> bool:
-        """Whether it is a file of lines, and not of columns."""
-        return self.form in (JSONL, ZSTD)
-
-    @property
-    def shown(self) -> str:
-        """The name by which messages call it."""
-        if self.form == LAKE:
-            return f"{self.stem}{PARQUET}"
-        return self.path.name
+    form: str  # JSONL or ZSTD
 
     @property
     def day(self) -> str:
         """The day of its first record, as YYYYMMDD; empty if the name is not of the form above."""
-        if self.form == LAKE:
-            return _day_of_partition(self.path.parent.name)
         return day_of(self.path.name)
 
 
@@ -109,16 +88,10 @@ def day_of(filename: str) -> str:
     return ""
 
 
-def _day_of_partition(name: str) -> str:
-    """The day in the name of a partition, such as `day=2026-11-23`; empty for any other."""
-    found = _PARTITION.fullmatch(name)
-    return "".join(found.groups()) if found else ""
-
-
 def is_kept(filename: str) -> bool:
     """Whether this is a file of the audit log with records or evidence. The temporary files of
-    compression and compaction are not: they only repeat the contents of other files."""
-    return day_of(filename) != "" and not filename.endswith((PART, SOURCES))
+    compression are not: they only repeat the contents of other files."""
+    return day_of(filename) != "" and not filename.endswith(PART)
 
 
 def key_of(filename: str) -> str:
@@ -142,15 +115,26 @@ def log_stems_of(evidence: str) -> list[str]:
 
 def segments(directory: Path) -> list[Segment]:
     """The files to read, in order of names. Raises NoDirectory, and SettingsError if the directory
-    cannot be read."""
+    cannot be read, or has a file that must not be left out silently."""
     names = set(names_in(directory))
+    compacted = min(filter(_COMPACTED.fullmatch, names), default=None)
+    if compacted is not None:
+        raise SettingsError(
+            f"{str(directory / compacted)!r} was compacted by an earlier version, and its records"
+            " are no longer read: move it to another directory, where its column `raw` has the lines"
+        )
+    return _segments(directory, names)
+
+
+def all_segments(directory: Path) -> list[Segment]:
+    """The same for a writer, which no file that cannot be read must stop."""
+    return _segments(directory, set(names_in(directory)))
+
+
+def _segments(directory: Path, names: set[str]) -> list[Segment]:
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
-    compacted = {stem for _, stems in unfinished_compactions(directory, names) for stem in stems}
     return [
-        segment
-        for segment in found
-        if (segment.form == PARQUET or segment.stem not in compacted)
-        and not (segment.form == JSONL and segment.stem + ZSTD in names)
+        segment for segment in found if not (segment.form == JSONL and segment.stem + ZSTD in names)
     ]
 
 
@@ -160,8 +144,7 @@ def index_of_day(folder: Path, day: str) -> list[Path]:
 
 
 def is_gone(segment: Segment) -> bool:
-    """Whether the file no longer exists: it was removed, or replaced by a compressed or compacted
-    one."""
+    """Whether the file no longer exists: it was removed, or replaced by a compressed one."""
     return not os.path.lexists(segment.path)
 
 
@@ -196,28 +179,10 @@ def _list(directory: Path) -> list[str]:
 
 
 def _segment(path: Path) -> Segment | None:
-    for form in (JSONL, ZSTD, PARQUET):
+    for form in (JSONL, ZSTD):
         if path.name.endswith(form):
             return Segment(path, path.name.removesuffix(form), form)
     return None
-
-
-def unfinished_compactions(directory: Path, names: set[str]) -> Iterator[tuple[str, list[str]]]:
-    """The compacted files whose sources may still exist, each with the stems of its sources."""
-    for filename in names:
-        compacted = filename.removesuffix(SOURCES) + PARQUET
-        if filename.endswith(SOURCES) and compacted in names and day_of(filename):
-            yield compacted, _read_sources(directory / filename)
-
-
-def _read_sources(listing: Path) -> list[str]:
-    """The stems in a listing of sources; none if it cannot be read."""
-    if why_not_plain(listing):
-        return []
-    try:
-        return listing.read_text("ascii").split()
-    except (OSError, UnicodeDecodeError):
-        return []
 
 
 def why_not_plain(path: Path) -> str | None:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from robots_guard.audit.partitions import NO_CHAIN, is_lake, refuse_lake
 from robots_guard.audit.read.reader import Period, Unreadable, moment_meant, period_meant
 from robots_guard.audit.segments import NoDirectory
 from robots_guard.cli.options import chosen
@@ -72,23 +71,7 @@ def directory_of(audit_log: str | None) -> Path:
 
 
 def existing_directory(audit_log: str | None) -> Path:
-    """Return the audit log's directory. Raises NoDirectory, a SettingsError, if it is not there, and
-    SettingsError if it is a Parquet export, which has neither lines nor a chain."""
-    directory = _present_directory(audit_log)
-    refuse_lake(directory, "this command")
-    return directory
-
-
-def readable_directory(audit_log: str | None) -> Path:
-    """Return the directory of an audit log or of a Parquet export of one; of the latter, standard
-    error says what it cannot prove. Raises NoDirectory if it is not there."""
-    directory = _present_directory(audit_log)
-    if is_lake(directory):
-        click.echo(f"robots-guard: {safe(str(directory))}: {NO_CHAIN}", err=True)
-    return directory
-
-
-def _present_directory(audit_log: str | None) -> Path:
+    """Return the audit log's directory. Raises NoDirectory, a SettingsError, if it is not there."""
     directory = directory_of(audit_log)
     if not os.path.lexists(directory):
         raise NoDirectory(

@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 
 import click
 
-from robots_guard.audit.partitions import is_lake
-from robots_guard.cli.audit_log_options import readable_directory
+from robots_guard.cli.audit_log_options import existing_directory
 from robots_guard.cli.group import SectionedCommand
 from robots_guard.cli.options import (
     address,
@@ -83,12 +82,11 @@ def serve(
     token = secrets.token_urlsafe(24)
     with contextlib.ExitStack() as opened:
         sources = sources_of(settings, invocation)
-        readable_directory(settings.audit_log)
+        existing_directory(settings.audit_log)
         if sources.store is not None:
             opened.callback(sources.store.close)
         refresher = None
-        # A refresh would write to the audit log, which a Parquet export is not.
-        if can_refresh and settings.store != "memory:" and not is_lake(sources.audit_log):
+        if can_refresh and settings.store != "memory:":
             # With --host, clients may be on other machines: they must not reach private networks through the console.
             refresher = Refresher(settings, trusts_caller=not names)
         if refresher is not None:

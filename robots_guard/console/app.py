@@ -41,7 +41,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.bundle.archive import bundle_name
-from robots_guard.audit.partitions import NO_CHAIN, is_lake
 from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import COMPONENTS, Filter
 from robots_guard.audit.record import Fetch
@@ -571,7 +570,6 @@ class Console:
             root=request.scope.get("root_path", ""),
             navigation=NAVIGATION,
             audit_log=self._sources.audit_log,
-            unproved=NO_CHAIN if is_lake(self._sources.audit_log) else "",
             command=self._command,
             read_only=self._read_only,
             can_refresh=self._refresh is not None,

@@ -15,11 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
-from robots_guard.audit.partitions import files_of
-from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.search import Search
-from robots_guard.audit.segments import NoDirectory
+from robots_guard.audit.read.search import LoadedSearch, Search
+from robots_guard.audit.segments import NoDirectory, segments
 from robots_guard.errors import RobotsGuardError, SettingsError
 from robots_guard.guard.threads import NoThread, start
 from robots_guard.ports import Clocks
@@ -78,7 +76,7 @@ class Snapshots:
         """Return why no record can be shown, or None if there are files of records."""
         where = repr(str(self._directory))
         try:
-            found = files_of(self._directory)
+            found = segments(self._directory)
         except NoDirectory:
             if self._has_existed:
                 return NoSnapshot(
@@ -152,7 +150,7 @@ class Snapshots:
 
 def _files(directory: Path) -> _Files:
     found = []
-    for segment in files_of(directory):
+    for segment in segments(directory):
         try:
             status = os.stat(segment.path, follow_symlinks=False)  # noqa: PTH116  (thousands of files at each check)
         except OSError:

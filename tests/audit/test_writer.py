@@ -366,7 +366,6 @@ def test_only_old_files_of_the_audit_log_are_removed(tmp_path):
     for name in (
         "20270101-h-1-ab-0001.jsonl",
         "20270102-h-1-ab-0001.warc.gz",
-        "20270103.1.parquet",
     ):
         (tmp_path / name).write_bytes(b"x")
     for name in ("notes.jsonl", "20260101.txt"):
@@ -378,7 +377,6 @@ def test_only_old_files_of_the_audit_log_are_removed(tmp_path):
     assert [path.name for path in gone] == [
         "20270101-h-1-ab-0001.jsonl",
         "20270102-h-1-ab-0001.warc.gz",
-        "20270103.1.parquet",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".retention",

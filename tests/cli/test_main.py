@@ -158,13 +158,10 @@ WRONG = [
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
     (
-        ["audit", "compact", "--audit-log", "/none"],
+        ["audit", "tail", "--audit-log", "/none"],
         "name the directory that the integrations write to",
     ),
-    (
-        ["audit", "export"],
-        "give either --format (ecs, otel, heritrix, csv, squid, signals) or --parquet (see ",
-    ),
+    (["audit", "export"], "Missing option '--format': choose from ecs, otel, heritrix, csv"),
 ]
 
 

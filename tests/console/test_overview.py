@@ -12,7 +12,7 @@ from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 from console.conftest import HOST, TOKEN, let_in
 from console.material import EARLIER, RULES, policy
 
-from robots_guard.audit.read.loaded_search import LoadedSearch
+from robots_guard.audit.read.search import LoadedSearch
 from robots_guard.audit.record import moment
 from robots_guard.audit.show.overview import overview
 from robots_guard.console import app

@@ -13,11 +13,10 @@ from audit.decisions import AT, audit_log_in, decision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.read import index
-from robots_guard.audit.read.loaded_search import LoadedSearch
+from robots_guard.audit.read.search import LoadedSearch
 from robots_guard.audit.record import moment
-from robots_guard.audit.segments import INDEX, PARQUET, day_of, segments, stem_of
+from robots_guard.audit.segments import INDEX, segments, stem_of
 from robots_guard.audit.show.overview import overview
 
 DAY = 86400
@@ -73,17 +72,6 @@ def write(directory, files):
         os.utime(path, (begins, times[-1][0] + 1))
 
 
-def compact_older(directory):
-    """Compact the files of the first half, each day just after its last file was changed."""
-    before = moment(AT + LAST // 2 * DAY)[:10].replace("-", "")
-    changed = {}
-    for segment in segments(directory):
-        written = segment.path.stat().st_mtime
-        changed[segment.day] = max(written, changed.get(segment.day, 0))
-    for made in compact(directory, before):
-        os.utime(made.path, (AT, changed[day_of(made.path.name)]))
-
-
 def figures(kind, directory, span):
     until = AT + LAST * DAY
     with kind(directory) as search:
@@ -91,38 +79,33 @@ def figures(kind, directory, span):
 
 
 @settings(max_examples=6)
-@given(FILES, st.booleans(), st.sampled_from([1, 2**30]), st.sampled_from(SPANS))
-def test_the_figures_are_those_of_all_files(files, is_compacted, worthwhile, span):
+@given(FILES, st.sampled_from([1, 2**30]), st.sampled_from(SPANS))
+def test_the_figures_are_those_of_all_files(files, worthwhile, span):
     with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "WORTHWHILE", worthwhile)
         directory = Path(scratch)
         write(directory, files)
-        if is_compacted:
-            compact_older(directory)
         assert figures(LoadedSearch, directory, span) == figures(Unlimited, directory, span)
 
 
-@pytest.fixture(params=["lines", "compacted"])
-def old_file(request, tmp_path, monkeypatch):
-    """A log of two days, a month apart; the copy of the older one, or its compacted file."""
+@pytest.fixture
+def old_file(tmp_path, monkeypatch):
+    """A log of two days, a month apart; the copy of the older one."""
     monkeypatch.setattr(index, "WORTHWHILE", 1)
     for at in (AT - 30 * DAY, AT):
         made = audit_log_in(tmp_path)
         made.write(decision(at=at))
         made.close()
-        if request.param == "compacted":
-            compact(tmp_path, "99999999")
     for segment in segments(tmp_path):
         end = AT - 29 * DAY if segment.day < moment(AT)[:10].replace("-", "") else AT + DAY
         os.utime(segment.path, (end, end))
     with LoadedSearch(tmp_path):
         pass
-    folder = tmp_path if request.param == "compacted" else tmp_path / INDEX
-    return min(path for path in folder.iterdir() if path.suffix == PARQUET)
+    return min((tmp_path / INDEX).iterdir())
 
 
 def test_files_of_other_periods_are_not_opened(old_file):
-    directory = old_file.parent if old_file.parent.name != INDEX else old_file.parent.parent
+    directory = old_file.parent.parent
     count = "SELECT count(*) FROM decisions"
     content = old_file.read_bytes()
     with LoadedSearch(directory) as search:

@@ -8,8 +8,10 @@ import pytest
 from audit.decisions import AT, audit_log_in, decision
 from support.threads import System
 
-from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.loaded_search import LoadedSearch
+from robots_guard.audit.read import index
+from robots_guard.audit.read.search import LoadedSearch
+from robots_guard.audit.write.maintenance import inspect, retain
+from robots_guard.audit.write.retention import Retention
 from robots_guard.console import snapshots as module
 from robots_guard.console.snapshots import REST, Snapshots
 from robots_guard.errors import SettingsError
@@ -110,12 +112,12 @@ def test_failed_thread_start_is_retried(snapshots, audit_log, opening, clock, mo
     assert count(snapshots) == 2
 
 
-def test_removed_compacted_file_is_no_error(snapshots, audit_log, opening):
+def test_removed_file_is_no_error(snapshots, audit_log, opening, monkeypatch):
+    monkeypatch.setattr(index, "WORTHWHILE", 1)
     audit_log.close()
-    (made,) = compact(audit_log.directory, "99999999")
     opening.seconds = 5.0
     assert count(snapshots) == 1
-    made.path.unlink()
+    retain(audit_log.directory, Retention(days=0, size=1), inspect(AT))
     assert count(snapshots) == 0
 
 

@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robots_guard.audit.bundle.contents import Chain, DisclosedLine, Seal, Span
-from robots_guard.audit.read.parquet import lines_of_writer
-from robots_guard.audit.read.reader import BY_NUMBER, Reader, Unreadable, read_line
-from robots_guard.audit.record import AnyRecord, Checkpoint, Start
-from robots_guard.audit.segments import PARQUET, Segment, parts_of, segments
+from robots_guard.audit.read.reader import Reader, Unreadable
+from robots_guard.audit.record import Checkpoint, Start
+from robots_guard.audit.segments import Segment, parts_of, segments
 from robots_guard.audit.write.writer import line_digest, next_hash
 from robots_guard.errors import SettingsError
 
 MOST_LINKS = 2_000_000  # of all chains in a bundle
 FURTHEST_ANCHOR = 100_000  # lines from a record to the head that a timestamp covers
-FURTHEST_CHECKPOINT = (
-    10_000  # lines after the last one wanted, of a writer that writes one in 1,000
-)
 STRUCTURAL = (
     "start",
     "stop",
@@ -235,37 +231,17 @@ def _lines(directory: Path, wanted: Wanted, trouble: Unreadable) -> Iterator[Dis
     """The lines of a writer in order of their numbers, from the file on that begins before the first
     one that is needed."""
     present = segments(directory)
-    apart = {segment.stem for segment in present if segment.form == PARQUET}
     streams = [
-        _read(segment, wanted, trouble, apart)
+        _read(segment, wanted, trouble)
         for segment in present
-        if segment.form == PARQUET or parts_of(segment.stem)[0] == wanted.writer
+        if parts_of(segment.stem)[0] == wanted.writer
     ]
     for line in heapq.merge(*streams, key=lambda line: line.entry.seq):
         if line.entry.seq >= wanted.first:
             yield line
 
 
-def _read(
-    segment: Segment, wanted: Wanted, trouble: Unreadable, apart: set[str]
-) -> Iterator[DisclosedLine]:
-    if segment.form == PARQUET:
-        yield from _read_compacted(segment, wanted, trouble)
-        return
-    for raw, entry in Reader(segment, trouble, apart=apart, order=BY_NUMBER).lines(last=True):
+def _read(segment: Segment, wanted: Wanted, trouble: Unreadable) -> Iterator[DisclosedLine]:
+    for raw, entry in Reader(segment, trouble).lines(last=True):
         if entry.writer == wanted.writer:
             yield DisclosedLine(raw + b"\n", entry)
-
-
-def _read_compacted(
-    segment: Segment, wanted: Wanted, trouble: Unreadable
-) -> Iterator[DisclosedLine]:
-    last = wanted.last + FURTHEST_CHECKPOINT
-    try:
-        for piece in lines_of_writer(segment.path, wanted.writer, wanted.first, last):
-            for raw in piece.splitlines(keepends=True):
-                entry: AnyRecord | None = read_line(raw.removesuffix(b"\n"))
-                if entry is not None:
-                    yield DisclosedLine(raw, entry)
-    except OSError as error:
-        trouble.files[segment.path.name] = error.strerror or str(error)

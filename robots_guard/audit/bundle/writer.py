@@ -25,7 +25,6 @@ from robots_guard.audit.bundle.derivation import (
     derived_files,
     lacking_documents,
 )
-from robots_guard.audit.partitions import refuse_lake
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment, shown_url
@@ -60,9 +59,8 @@ def write_bundle(
 
     `documents` gives the content of a document by its SHA-256. A period ends at `now`, in seconds
     since 1970, at the latest. The `signer` states that nothing that is selected is left out.
-    Raises SettingsError if nothing is selected, or too much, and for a Parquet export.
+    Raises SettingsError if nothing is selected, or too much.
     """
-    refuse_lake(search.directory, "evidence")
     trouble = Unreadable()
     parts = collect(search, selection_of(wanted, ids, now), documents, trouble)
     completeness = completeness_of(parts)

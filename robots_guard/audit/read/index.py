@@ -1,5 +1,5 @@
-"""The index: the records of finished files of lines, copied into columns, so that a line is parsed
-once and not by each process that shows the log.
+"""The index: the records of finished files, copied into columns, so that a line is parsed once and
+not by each query.
 
     .index/DAY.DIGEST.parquet    the records of the finished files of a day
 
@@ -8,7 +8,8 @@ inodes and times of the files: the copy of files of which one was changed, repla
 not found. Only files that no writer has open are copied. Without the index, or where none can be
 written, the files themselves are read. Only its owner can read it: the files may be readable to
 fewer than the directory. So only the owner's own files are copied: retention runs as their owner,
-and removes the copies with them. Nothing that verifies the log reads it.
+and removes the copies with them. Nothing that verifies the log reads it. It never takes the space
+that a writer needs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -26,12 +28,19 @@ from typing import NamedTuple
 import msgspec
 
 from robots_guard.audit.files import remove
-from robots_guard.audit.read.parquet import database, duckdb_error
-from robots_guard.audit.read.search import TIME
-from robots_guard.audit.schema import COLUMNS, NOT_READABLE, files_in, literal, named, records_in
+from robots_guard.audit.schema import (
+    COLUMNS,
+    NOT_READABLE,
+    TIME,
+    database,
+    duckdb_error,
+    files_in,
+    literal,
+    named,
+    records_in,
+)
 from robots_guard.audit.segments import (
     INDEX,
-    PARQUET,
     PART,
     ZSTD,
     Segment,
@@ -43,6 +52,8 @@ from robots_guard.audit.write.maintenance import try_lock
 #: Bytes of lines of a day from which on they are copied: to open a file of lines takes DuckDB 3 ms.
 WORTHWHILE = 16 * 1024
 COMPRESSION = 10  # about, of compressed lines
+PARQUET = ".parquet"
+ABANDONED = 3600.0  # seconds after which an unfinished copy is that of a killed process
 #: Whether a row is a record: a column of the copy.
 READABLE = "readable"
 _COPIED = {**COLUMNS, "filename": "VARCHAR", "time": "TIMESTAMP", READABLE: "BOOLEAN"}
@@ -56,7 +67,7 @@ class DayCopy(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """What to read: copies, and the files that have none. Both in the order of the files."""
+    """What to read: copies, and the files that have none. Both in the order of the days."""
 
     copies: list[DayCopy]
     rest: list[Segment]
@@ -73,29 +84,56 @@ class _Identity(NamedTuple):
     changed: int  # nanoseconds; of the inode, which a program cannot set
 
 
-def indexed(directory: Path, files: Sequence[Segment]) -> Indexed:
-    """Find the copies of files of lines, and make those that are missing."""
+def indexed(
+    directory: Path,
+    files: Sequence[Segment],
+    days: Collection[str],
+    is_wanted: Callable[[Segment], bool],
+    *,
+    makes: bool,
+) -> Indexed:
+    """Find the copies of the days of files that are wanted; with `makes`, make those that are
+    missing. `days` are those of all files in the directory.
+
+    A copy has the records of all finished files of its day, wanted or not.
+    """
     found = Indexed([], [])
     by_day = sorted(files, key=lambda segment: segment.day)
     for day, group in groupby(by_day, key=lambda segment: segment.day):
-        finished, others = _finished([*group], directory)
-        copy = _copy_of(directory / INDEX, day, finished) if day else None
+        of_day = [*group]
+        wanted = [*filter(is_wanted, of_day)]
+        if not wanted:
+            continue
+        finished = _finished(of_day, directory)
+        copy = _copy_of(directory / INDEX, day, finished, makes=makes) if day else None
         if copy is None:
-            found.rest.extend(finished)
+            found.rest.extend(wanted)
         else:
             found.copies.append(DayCopy(copy, finished))
-        found.rest.extend(others)
+            copied = set(finished)
+            found.rest.extend(segment for segment in wanted if segment not in copied)
     with suppress(OSError):
-        _remove_others(directory / INDEX, [copy.path for copy in found.copies])
+        _remove_others(directory / INDEX, [copy.path for copy in found.copies], days)
     return found
 
 
-def _remove_others(folder: Path, copies: list[Path]) -> None:
-    """Remove the copies of earlier states and of files that are gone, and what a kill left. Raises
-    OSError."""
-    if folder.exists() and _is_usable(folder):
-        for other in set(folder.iterdir()).difference(copies):
+def _remove_others(folder: Path, copies: list[Path], days: Collection[str]) -> None:
+    """Remove the copies of earlier states of these days, those of days whose files are gone, and what
+    a kill left. Raises OSError."""
+    if not folder.exists() or not _is_usable(folder):
+        return
+    current = {_day_of(copy) for copy in copies}
+    latest = folder.stat().st_mtime
+    for other in set(folder.iterdir()).difference(copies):
+        is_outdated = _day_of(other) in current or _day_of(other) not in days
+        if other.name.endswith(PART):  # another process may be writing it
+            is_outdated = latest - other.lstat().st_mtime > ABANDONED
+        if is_outdated:
             remove(other)
+
+
+def _day_of(copy: Path) -> str:
+    return copy.name.partition(".")[0]
 
 
 def remove_damaged(copies: Sequence[Path]) -> bool:
@@ -126,29 +164,31 @@ def _is_usable(folder: Path) -> bool:
     return is_own and not state.st_mode & 0o077
 
 
-def _finished(group: list[Segment], directory: Path) -> tuple[list[Segment], list[Segment]]:
-    """The files of a day that no writer has open, and the others."""
+def _finished(group: list[Segment], directory: Path) -> list[Segment]:
+    """The files of a day that no writer has open."""
     finished: list[Segment] = []
-    others: list[Segment] = []
     for segment in group:
         with try_lock(segment.path) as descriptor:
-            is_finished = descriptor is not None and segment.path.parent == directory
-        (finished if is_finished else others).append(segment)
-    return finished, others
+            if descriptor is not None and segment.path.parent == directory:
+                finished.append(segment)
+    return finished
 
 
-def _copy_of(folder: Path, day: str, files: list[Segment]) -> Path | None:
-    """The copy of the finished files of a day, which is made if it is missing; None if there is
-    none."""
+def _copy_of(folder: Path, day: str, files: list[Segment], *, makes: bool) -> Path | None:
+    """The copy of the finished files of a day; with `makes`, it is made if it is missing. None if
+    there is none."""
     try:
         identities = [_identity(segment.path) for segment in files]
-        if sum(map(_weight, files, identities)) < WORTHWHILE or not _are_own(identities):
+        weight = sum(map(_weight, files, identities))
+        if weight < WORTHWHILE or not _are_own(identities):
             return None
-        if not _is_usable(folder):
+        if not (makes or folder.exists()) or not _is_usable(folder):
             return None
         copy = folder / f"{day}.{_digest(identities)}{PARQUET}"
         if why_not_plain(copy) is None:
             return copy
+        if not makes or shutil.disk_usage(folder).free < weight:  # a copy takes far less
+            return None
         _make(copy, files)
         if identities == [_identity(segment.path) for segment in files]:
             return copy

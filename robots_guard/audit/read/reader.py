@@ -2,7 +2,7 @@
 
 Invariant: a line that is torn, foreign or hostile is counted and skipped; it is never interpreted
 and never fatal. Each file is ordered, so that many files are merged without loading them into
-memory. If a file is compressed or compacted while it is read, reading continues in its replacement:
+memory. If a file is compressed while it is read, reading continues in its replacement:
 no record is missed, and none is read twice. For queries over many records, see
 audit/read/search.py.
 """
@@ -14,7 +14,7 @@ import heapq
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -23,10 +23,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
 from robots_guard.audit.read.resource import Resource, is_of_host, prefix_of, resource_of
 from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord, moment
-from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
+from robots_guard.audit.segments import JSONL, Segment, segments
 from robots_guard.core.component import Component
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MissingExtra, SettingsError
@@ -34,8 +33,7 @@ from robots_guard.text import counted
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
 PIECE = 64 * 1024  # bytes
-FORMS = 4  # that a file may take while it is read: open, compressed, compacted, gone
-ALL = 2**62  # above the number of any record
+FORMS = 3  # that a file may take while it is read: open, compressed, gone
 
 DECISION = "decision"
 COMPONENTS = tuple(each.value for each in Component)
@@ -55,8 +53,6 @@ KINDS = (
     "hold",
     "removal",
 )
-BY_TIME = '"at", writer, seq'
-BY_NUMBER = "writer, seq"
 
 _decoder = msgspec.json.Decoder(AnyRecord)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -322,23 +318,18 @@ class Follower:
 
     Each call of `new` returns what has been written since the previous call, in order of time. An
     incomplete line is returned by a later call, or by the `last` one. If a file has been compressed
-    or compacted meanwhile, reading continues at the same place.
+    meanwhile, reading continues at the same place.
     """
 
     def __init__(self, directory: Path, trouble: Unreadable) -> None:
         self._directory = directory
         self._trouble = trouble
         self._readers: dict[str, Reader] = {}
-        self._read_whole: set[str] = set()  # compacted files that existed at the first call
-        # Compacted files that appeared later; their sources are read instead.
-        self._known: set[str] = set()
-        self._is_begun = False
 
     def new(self, wanted: Filter, *, last: bool = False) -> Iterator[AnyRecord]:
         """Records written since the last call. Raises SettingsError if there is no such directory."""
         for segment in segments(self._directory):
             self._take_in(segment)
-        self._is_begun = True
         streams = [reader.more(last=last) for reader in self._readers.values()]
         return filter(wanted.admits, heapq.merge(*streams, key=_order))
 
@@ -356,32 +347,17 @@ class Follower:
             new = filter(wanted.admits, self._readers[segment.stem].more(last=last))
             found = sorted([*found, *new], key=_order)
             found = found[-count:] if count else []
-        self._is_begun = True
         return found
 
     def _take_in(self, segment: Segment) -> None:
         known = self._readers.get(segment.stem)
         if known is not None:
             known.follow(segment)
-        elif self._is_begun and segment.form == PARQUET:
-            self._add_sources(segment)
         else:
             self._add(segment)
 
-    def _add_sources(self, compacted: Segment) -> None:
-        """Add the files that were begun and compacted since the last call."""
-        if compacted.stem in self._known:
-            return
-        self._known.add(compacted.stem)
-        for stem in stems_in(compacted.path) - self._readers.keys():
-            self._add(Segment(self._directory / f"{stem}{JSONL}", stem, JSONL))
-
     def _add(self, segment: Segment, *, done: bool = False) -> None:
-        if segment.form == PARQUET:
-            self._read_whole.add(segment.stem)
-        self._readers[segment.stem] = Reader(
-            segment, self._trouble, apart=self._read_whole, done=done
-        )
+        self._readers[segment.stem] = Reader(segment, self._trouble, done=done)
 
 
 def _order(entry: AnyRecord) -> tuple[str, str, int]:
@@ -398,26 +374,13 @@ class Reader:
 
     The file is opened anew for each piece, because an audit log may have more files than a process
     can open at once. If the file is gone, reading continues at the same place in its replacement.
-    `apart` are the stems of compacted files that other readers read. With `done`, the present
-    content counts as read.
+    With `done`, the present content counts as read.
     """
 
-    def __init__(
-        self,
-        segment: Segment,
-        trouble: Unreadable,
-        *,
-        apart: Collection[str] = (),
-        done: bool = False,
-        order: str = BY_TIME,
-    ) -> None:
+    def __init__(self, segment: Segment, trouble: Unreadable, *, done: bool = False) -> None:
         self.segment = segment
-        self._stem = segment.stem
         self._trouble = trouble
-        self._apart = apart
-        self._order = order
         self._offset = _size(segment.path) if done else 0  # in uncompressed bytes
-        self._reached = ALL if done else 0  # the number of the last record read
         self._has_ended = done and segment.form != JSONL
         self._rest = b""
         self._is_skipping = False  # inside a line that is too long
@@ -435,7 +398,6 @@ class Reader:
         for line in self._lines(last=last):
             entry = read_line(line)
             if entry is not None:
-                self._reached = max(self._reached, entry.seq)
                 yield line, entry
             elif line.strip():
                 self._trouble.count(self.segment.path.name, line)
@@ -473,38 +435,23 @@ class Reader:
                 return
 
     def _open(self) -> Iterator[bytes]:
-        path, form = self.segment.path, self.segment.form
-        if form == JSONL:
+        path = self.segment.path
+        if self.segment.form == JSONL:
             return self._read_on()
         _check_regular(path)
-        if form == ZSTD:
-            return _skip_bytes(self._offset, unpacked(path))
-        if self.segment.stem == self._stem:
-            return lines_of(path, self._order)
-        return lines_of_stem(path, self._stem, self._reached)
+        return _skip_bytes(self._offset, unpacked(path))
 
     def _find_replacement(self) -> bool:
         """Continue with the file that replaced this one. False if there is none, as after removal
         by retention."""
-        if self.segment.form == PARQUET:
-            return False
         try:
             present = segments(self.segment.path.parent)
         except SettingsError as error:
             self._trouble.files[self.segment.path.name] = str(error)
             return False
         for segment in present:
-            is_candidate = (
-                segment.form == PARQUET
-                and segment.stem not in self._apart
-                and segment.day == self.segment.day
-            )
-            if segment.stem == self._stem or (
-                is_candidate and self._stem in stems_in(segment.path)
-            ):
+            if segment.stem == self.segment.stem:
                 self.segment = segment
-                if is_candidate:
-                    self._rest = b""  # a compacted file has complete lines only
                 return True
         return False
 
@@ -569,16 +516,12 @@ def unpacked(path: Path) -> Iterator[bytes]:
         raise OSError(errno.EIO, f"damaged: {error}") from error
 
 
-def copy_records(
-    segment: Segment, directory: Path, trouble: Unreadable, apart: Collection[str] = ()
-) -> Path:
+def copy_records(segment: Segment, directory: Path, trouble: Unreadable) -> Path:
     """Copy the records of a file, as they were written, into a new file, which DuckDB can read
     whatever else the original contains. Raises OSError."""
     copy = directory / f"{segment.stem}{JSONL}"
     with copy.open("wb") as file:
-        file.writelines(
-            line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True)
-        )
+        file.writelines(line + b"\n" for line, _ in Reader(segment, trouble).lines(last=True))
     return copy
 
 

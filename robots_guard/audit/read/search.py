@@ -1,8 +1,8 @@
-"""Searching the audit log with DuckDB, across plain, compressed, compacted and exported files.
+"""Searching the audit log with DuckDB, across plain and compressed files, and their index.
 
 Invariant: no query can change the files, reach another file or use the network. Values are passed
 as parameters. A user's SQL must be one SELECT, and runs on a connection that can open only the
-audit log's files. If a file was compressed, compacted or removed, the query is repeated on the
+audit log's files. If a file was compressed or removed, the query is repeated on the
 files that exist then, so that an answer is always complete.
 """
 
@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from robots_guard.audit import tables
-from robots_guard.audit.partitions import files_of, table_of
 from robots_guard.audit.pinned_texts import pinned_texts
-from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
+from robots_guard.audit.read.index import READABLE, Indexed, indexed, remove_damaged
 from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
 from robots_guard.audit.read.resource import host_pattern, prefix_of
 from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord
@@ -32,6 +30,10 @@ from robots_guard.audit.schema import (
     COLUMNS,
     JSON_COLUMNS,
     NOT_READABLE,
+    TIME,
+    can_read,
+    database,
+    duckdb_error,
     files_in,
     first_line,
     literal,
@@ -42,10 +44,10 @@ from robots_guard.audit.schema import (
 )
 from robots_guard.audit.segments import (
     JSONL,
-    LAKE,
-    PARQUET,
+    ZSTD,
     Segment,
     is_gone,
+    segments,
     why_not_plain,
 )
 from robots_guard.core.signal_settings import Use
@@ -58,9 +60,11 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 6  # while files disappear; the second half of them uses copies
 PAGE = 10_000  # rows fetched at once
 LONGEST_MESSAGE = 2000  # characters of an error of DuckDB
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 POLL = 0.1  # seconds between two progress reports
 T = TypeVar("T")
 
+_LINES = "lines"  # a table of the rows of files, parsed once
 _UNESCAPED = re.compile(r"[A-Za-z0-9_-]+")
 
 Progress = Callable[[float], None]  # called with a percentage
@@ -71,6 +75,8 @@ class Search:
     without DuckDB.
 
     Files whose day `wanted` excludes are not read. `progress` is called during long queries.
+    `makes_copies` says whether the index is made where it is missing, which pays unless only few
+    records are read.
     """
 
     def __init__(
@@ -78,8 +84,11 @@ class Search:
         directory: Path,
         wanted: Filter | None = None,
         progress: Progress | None = None,
+        *,
+        makes_copies: bool = True,
     ) -> None:
         self._directory = directory
+        self._makes_copies = makes_copies
         self._connections: list[duckdb.DuckDBPyConnection] = []
         self.trouble = Unreadable()
         self._error = duckdb_error()
@@ -90,7 +99,7 @@ class Search:
         self._error_prefix = "the audit log"  # names the cause of a failed query
         self._explain: Callable[[Exception], str] = first_line
         self._segments: list[Segment] = []
-        self._copies: list[Path] = []  # read in place of files
+        self._index = Indexed([], [])
         self._period = Filter(kind=None)  # of the records that the next queries are about
         self._unusable: set[str] = set()  # stems of files that DuckDB cannot read
         self._dropping: list[str] | None = None  # writers that drop queries, once they are known
@@ -144,9 +153,11 @@ class Search:
         tail = "" if limit is None else f" LIMIT {int(limit)}"
 
         def sql() -> str:
-            of_day = [segment for segment in self._segments if day is None or segment.day == day]
-            self._note_used(of_day)
-            table = union(of_day, self.wanted.id)
+            def is_of_day(segment: Segment) -> bool:
+                return day is None or segment.day == day
+
+            self._note_used(filter(is_of_day, self._segments))
+            table = self._records_in(is_of_day, self.wanted.id)
             return f"SELECT {columns} FROM ({table}) WHERE {where} ORDER BY {order}{tail}"
 
         for row in self._rows(sql, values):
@@ -223,15 +234,21 @@ class Search:
         return self.trouble
 
     def _unreadable(self) -> str:
-        used = (segment for segment in self._segments if segment.stem in self._used)
-        lines = sorted(segment.path for segment in used if segment.has_lines)
-        if not lines:
+        """SQL for the lines that could not be read, of the files that are read now: a retry may
+        read other copies."""
+        tables = []
+        lines = [segment for segment in self._index.rest if segment.stem in self._used]
+        if lines:
+            tables.append(f"{self._parsed(sorted(lines))} WHERE {NOT_READABLE}")
+        copies = self._copies_of(lambda segment: segment.stem in self._used)
+        if copies:
+            tables.append(f"{_copied(copies)} WHERE NOT {READABLE}")
+        counts = [f"SELECT {COUNTED} FROM {table} GROUP BY 1" for table in tables]
+        if not counts:
             return "SELECT '', 0, 0, 0 WHERE false"
-        return (
-            f"SELECT {COUNTED} FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
-        )
+        return f"{' UNION ALL '.join(counts)} ORDER BY 1"
 
-    def _note_used(self, used: list[Segment]) -> None:
+    def _note_used(self, used: Iterable[Segment]) -> None:
         self._used.update(segment.stem for segment in used)
 
     # -- files that disappear ----------------------------------------------------------------------
@@ -254,16 +271,21 @@ class Search:
 
     def _has_missing_file(self) -> bool:
         """Whether a file that is read no longer exists."""
-        return any(map(is_gone, self._segments)) or not all(copy.exists() for copy in self._copies)
+        return any(map(is_gone, self._segments)) or not self._has_copies()
+
+    def _has_copies(self) -> bool:
+        return all(copy.path.exists() for copy in self._index.copies)
 
     def _has_new_unusable(self, error: Exception) -> bool:
         """Whether DuckDB failed because of files that it could read before. Copies of them are used
         from now on."""
         import duckdb
 
+        if isinstance(error.__cause__, self._error) and remove_damaged(self._copies_of()):
+            return True
         if not isinstance(error.__cause__, (duckdb.InvalidInputException, duckdb.IOException)):
             return False
-        lines = {segment.stem: segment.path for segment in self._segments if segment.has_lines}
+        lines = {segment.stem: segment.path for segment in self._index.rest}
         found = {
             stem
             for stem in lines.keys() - self._unusable
@@ -312,41 +334,71 @@ class Search:
         """
         self._connection = database()
         self._connections.append(self._connection)
-        self._segments = files_of(self._directory)
+        self._segments = segments(self._directory)
+        days = {segment.day for segment in self._segments}
         if copies or self._unusable:
             self._copy(None if copies else self._unusable)
         readable = [segment for segment in self._segments if self._is_readable(segment)]
         if any(map(is_gone, self._segments)):
             raise FileNotFoundError
-        self._segments = [segment for segment in readable if may_match(segment, self.wanted)]
-        self._prepare()
+        self._segments = [segment for segment in readable if self._is_wanted(segment)]
+        self._index = indexed(
+            self._directory, readable, days, self._is_wanted, makes=self._makes_copies
+        )
         self._restrict()
         self._load()
         self._define_records()
         self._define(f"CREATE VIEW decisions AS SELECT * FROM records WHERE {DECISIONS}")
         self._define(f"CREATE VIEW signals AS {SIGNALS}")
 
-    def _prepare(self) -> None:
-        """Choose what is read in place of the files."""
+    def _is_wanted(self, segment: Segment) -> bool:
+        return may_match(segment, self.wanted)
 
     def _load(self) -> None:
         """Load what queries are to read from memory."""
 
     def _define_records(self) -> None:
-        self._define(f"CREATE OR REPLACE VIEW records AS {self._records_in_period()}")
+        records = self._records_in(lambda segment: may_match(segment, self._period))
+        self._define(f"CREATE OR REPLACE VIEW records AS {records}")
 
-    def _records_in_period(self) -> str:
-        """SQL for the records of the files that may have some of the period."""
-        return union([each for each in self._segments if may_match(each, self._period)])
+    def _records_in(self, is_read: Callable[[Segment], bool], identity: str | None = None) -> str:
+        """SQL for all records of some of the files, in all columns.
+
+        With an `identity`, records with other ids may be missing, so that few lines must be parsed.
+        """
+        columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in _ALL.items())
+        parts = [f"SELECT {columns} WHERE false"]
+        lines = [segment for segment in self._index.rest if is_read(segment)]
+        if lines and identity and _UNESCAPED.fullmatch(identity):
+            # JSON cannot contain it in an escaped form.
+            table = records_with((segment.path for segment in lines), identity)
+            parts.append(f"SELECT *, {TIME} FROM {table} WHERE NOT ({NOT_READABLE})")
+        elif lines:
+            parts.append(
+                f"SELECT * EXCLUDE (filename), {TIME} FROM {self._parsed(lines)}"
+                f" WHERE NOT ({NOT_READABLE})"
+            )
+        copies = self._copies_of(is_read)
+        if copies:
+            columns = f"* EXCLUDE (filename, {READABLE})"
+            parts.append(f"SELECT {columns} FROM {_copied(copies)} WHERE {READABLE}")
+        return " UNION ALL BY NAME ".join(parts)
+
+    def _parsed(self, lines: Iterable[Segment]) -> str:
+        """A table of the rows of files that have no copy, with their file names."""
+        return records_in(segment.path for segment in lines)
+
+    def _copies_of(self, is_read: Callable[[Segment], bool] = lambda _: True) -> list[Path]:
+        """The copies that have records of some of the files."""
+        return [copy.path for copy in self._index.copies if any(map(is_read, copy.files))]
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
-        self._segments = [segment for segment in self._segments if may_match(segment, self.wanted)]
-        apart = {segment.stem for segment in self._segments if segment.form == PARQUET}
+        self._segments = [segment for segment in self._segments if self._is_wanted(segment)]
         directory, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Unreadable()
         for number, segment in enumerate(self._segments):
-            if segment.has_lines and (stems is None or segment.stem in stems):
-                copy = copy_records(segment, directory, trouble, apart)
+            if stems is None or segment.stem in stems:
+                copy = copy_records(segment, directory, trouble)
                 self._segments[number] = Segment(copy, segment.stem, JSONL)
         self.trouble.add(trouble)
 
@@ -355,7 +407,7 @@ class Search:
 
     def _restrict(self) -> None:
         """Allow the database to open these files only, and lock its configuration."""
-        paths = [*(segment.path for segment in self._segments), *self._copies]
+        paths = [*(segment.path for segment in self._index.rest), *self._copies_of()]
         allowed = ", ".join(
             literal(name) for path in paths for name in {named(path), unglobbed(path)}
         )
@@ -372,9 +424,9 @@ class Search:
             self._connection.execute(f"SET {setting}")
 
     def _is_readable(self, segment: Segment) -> bool:
-        why = why_not_plain(segment.path) or why_not_readable(self._connection, segment)
+        why = why_not_plain(segment.path) or _why_not_readable(segment)
         if why is not None and not is_gone(segment):
-            self.trouble.files[segment.shown] = why
+            self.trouble.files[segment.path.name] = why
         return why is None
 
     # -- running -----------------------------------------------------------------------------------
@@ -425,7 +477,6 @@ DECISIONS = (
     "(kind = 'decision' OR (kind = 'signals'"
     " AND (action <> 'pass' OR would IS NOT NULL OR relaxed IS NOT NULL)))"
 )
-TIME = 'TRY_CAST("at" AS TIMESTAMP) AS "time"'
 _ALL = {**COLUMNS, "time": "TIMESTAMP"}
 _USES = {f"use_{use.value.replace('-', '_')}": "VARCHAR" for use in Use if use is not Use.CRAWL}
 #: The records of responses, with a column for each use and for max-snippet.
@@ -470,32 +521,26 @@ def _with_hints(error: Exception) -> str:
     return printable(str(error).rstrip(), keep="\n")[:LONGEST_MESSAGE]
 
 
-def union(read: list[Segment], identity: str | None = None, parsed: str = "") -> str:
-    """SQL for all records of files, in all columns.
+def _copied(copies: list[Path]) -> str:
+    """A table of the rows of copies, from the newest on, so that a query for the newest records does
+    not read the others."""
+    return f"read_parquet({files_in(reversed(copies))})"
 
-    With an `identity`, records with other ids may be missing, so that few lines must be parsed.
-    `parsed` is a table that has the parsed lines, if there is one.
-    """
-    columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in COLUMNS.items())
-    lines = [segment.path for segment in read if segment.has_lines]
-    compacted = [segment.path for segment in read if segment.form == PARQUET]
-    parts = [f"SELECT {columns} WHERE false"]
-    if lines and identity and _UNESCAPED.fullmatch(identity):
-        # JSON cannot contain it in an escaped form.
-        parts.append(f"SELECT * FROM {records_with(lines, identity)} WHERE NOT ({NOT_READABLE})")
-    elif lines:
-        parts.append(
-            f"SELECT * EXCLUDE (filename) FROM {parsed or records_in(lines)} WHERE NOT ({NOT_READABLE})"
-        )
-    if compacted:
-        parts.append(
-            f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)"
-        )
-    for name, table in tables.LAKE_TABLES.items():
-        exported = [each.path for each in read if each.form == LAKE and table_of(each) == name]
-        if exported:
-            parts.append(f"SELECT * EXCLUDE (raw) FROM ({tables.records_of(table, exported)})")
-    return f"SELECT *, {TIME} FROM ({' UNION ALL BY NAME '.join(parts)})"
+
+def _why_not_readable(segment: Segment) -> str | None:
+    """Why a file would make every query fail, or None. Reads only its name and its first bytes:
+    DuckDB itself does not distinguish missing permission from damage."""
+    try:
+        named(segment.path)
+        with segment.path.open("rb") as file:
+            first = file.read(len(ZSTD_MAGIC))
+    except OSError as error:
+        return error.strerror or str(error)
+    except UnicodeDecodeError:
+        return "its name is not UTF-8"
+    if segment.form == ZSTD and first not in (ZSTD_MAGIC, b""):
+        return "damaged: not compressed by zstd"
+    return None
 
 
 def _days(read: list[Segment]) -> Sequence[str | None]:
@@ -524,7 +569,7 @@ class Reach(NamedTuple):
 def reach_of(directory: Path, wanted: Filter, now: str) -> Reach:
     """Which parts of the period of a filter an audit log does not reach. Only the files of its first
     and its last day are read, and only if that is in question."""
-    days = sorted({each.day for each in files_of(directory) if each.day})
+    days = sorted({each.day for each in segments(directory) if each.day})
     if not days:
         return Reach()
     since, until = wanted.since or "", wanted.until or ""
@@ -553,7 +598,8 @@ def find_decision(
     """The decision with this id, on a request or a response, whether it passed or not; None if
     there is none."""
     for kind in (DECISION, "signals"):
-        with Search(directory, Filter(kind=kind, id=identity), progress) as search:
+        wanted = Filter(kind=kind, id=identity)
+        with Search(directory, wanted, progress, makes_copies=False) as search:
             for entry in search.records(limit=1):
                 if isinstance(entry, Record | SignalsRecord):
                     return entry
@@ -616,8 +662,6 @@ def may_match(segment: Segment, wanted: Filter) -> bool:
         return False
     if wanted.since is None or segment.day >= _day(wanted.since, -1):
         return True
-    if segment.form == LAKE:  # has no record of another day
-        return False
     try:
         return segment.path.lstat().st_mtime >= datetime.fromisoformat(wanted.since).timestamp()
     except FileNotFoundError:  # its replacement is found later
@@ -648,3 +692,21 @@ def pinned_document(search: Search, sha256: str) -> bytes | None:
     rows = search.rows(sql, [sha256])
     entries = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
     return pinned_texts(each for each in entries if each is not None).get(sha256)
+
+
+class LoadedSearch(Search):
+    """A Search for repeated queries, as web pages make: the lines of files that have no copy are
+    parsed once, when the log is opened. Records written after opening are not included."""
+
+    def _load(self) -> None:
+        self._note_used(self._segments)
+        if self._index.rest:
+            rows = f"SELECT * FROM {records_in(segment.path for segment in self._index.rest)}"
+            self._define(f"CREATE TEMP TABLE {_LINES} AS {rows}")
+
+    def _parsed(self, lines: Iterable[Segment]) -> str:  # noqa: ARG002  (all are in the table)
+        return _LINES
+
+    def is_whole(self) -> bool:
+        """Whether the copies still exist: retention may have removed one."""
+        return self._has_copies()

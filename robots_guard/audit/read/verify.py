@@ -20,8 +20,7 @@ from robots_guard.audit.anchors import (
     read_anchors,
     verify_anchor,
 )
-from robots_guard.audit.read.parquet import count_tampered_rows
-from robots_guard.audit.read.reader import BY_NUMBER, Reader, Unreadable
+from robots_guard.audit.read.reader import Reader, Unreadable
 from robots_guard.audit.read.warc_check import WarcCheck, WarcFinding
 from robots_guard.audit.read.writer_check import (
     ExpectedHead,
@@ -31,7 +30,7 @@ from robots_guard.audit.read.writer_check import (
     WriterFinding,
 )
 from robots_guard.audit.record import AnyRecord, Fetch, Passes, PinnedRecord, Record
-from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, parts_of, segments
+from robots_guard.audit.segments import JSONL, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
 from robots_guard.core.codec import EMPTY
 from robots_guard.errors import MissingExtra
@@ -88,7 +87,7 @@ def verify_log(
     SettingsError.
 
     If present are problems and files have disappeared meanwhile, verification is repeated, so that
-    no writer is blamed for files that were compressed, compacted or removed during verification.
+    no writer is blamed for files that were compressed or removed during verification.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         present, found = segments(directory), Unreadable()
@@ -122,7 +121,7 @@ def _verify(
         if check is None:
             check = checks[entry.writer] = WriterCheck(entry.writer, trust, {})
         check.add(line, entry)
-        if segment.day and segment.form != PARQUET and _writer(segment) != entry.writer:
+        if segment.day and _writer(segment) != entry.writer:
             check.report_stray_line(segment.path)
         if isinstance(entry, Fetch):
             warc.add(entry)
@@ -134,7 +133,6 @@ def _verify(
         # Includes a writer killed before its first record.
         checks.setdefault(writer, WriterCheck(writer, trust, {}))
     removed = _finish(checks, present)
-    _find_tampered_rows(present, trouble)
     evidence = warc.finish(removed.names)
     problems = [f"{name} cannot be used: {why}" for name, why in unusable.items()]
     return LogFinding(
@@ -177,9 +175,8 @@ def _check_anchor(anchor: Anchor, trust: Trust, first_day: str) -> AnchorFinding
 
 
 def _streams(present: list[Segment], trouble: Unreadable) -> Iterator[Iterator[_Line]]:
-    apart = {segment.stem for segment in present if segment.form == PARQUET}
     for segment in present:
-        yield _read(segment, Reader(segment, trouble, apart=apart, order=BY_NUMBER))
+        yield _read(segment, Reader(segment, trouble))
 
 
 def _read(segment: Segment, reader: Reader) -> Iterator[_Line]:
@@ -202,25 +199,10 @@ def _finish(checks: dict[str, WriterCheck], present: list[Segment]) -> RemovedFi
     return removed
 
 
-def _find_tampered_rows(present: list[Segment], trouble: Unreadable) -> None:
-    """Find compacted files whose columns, which queries read, differ from their lines."""
-    for segment in present:
-        if segment.form != PARQUET or segment.path.name in trouble.files:
-            continue
-        try:
-            count = count_tampered_rows(segment.path)
-        except FileNotFoundError:
-            continue
-        if count:
-            trouble.files[segment.path.name] = (
-                f"{count} of its rows differ from their lines: it was changed"
-            )
-
-
 def _writers(present: list[Segment]) -> Iterator[str]:
     """The writers that files are named after."""
     for segment in present:
-        if segment.day and segment.form != PARQUET and not is_gone(segment):
+        if segment.day and not is_gone(segment):
             yield _writer(segment)
 
 

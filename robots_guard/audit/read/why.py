@@ -2,12 +2,13 @@
 
 Invariant: only what is recorded is counted, and what cannot be known is said: hidden values, counts
 without URLs, passes that no writer records. First the times of the decisions on the URL are asked
-for, which reads two columns of the Parquet files; then the records of these times. Of the lines,
+for, which reads two columns of the index; then the records of these times. Of the lines,
 those of other URLs are not parsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,14 @@ import msgspec
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.resource import prefix_of
 from robots_guard.audit.read.search import (
-    COUNTED,
     Progress,
     Search,
     conditions,
-    note_unreadable,
     record_of_row,
-    union,
 )
 from robots_guard.audit.record import Record, SignalsRecord, shown_url
-from robots_guard.audit.schema import COLUMNS, NOT_READABLE, records_or_damage
+from robots_guard.audit.schema import COLUMNS, records_or_damage
+from robots_guard.audit.segments import Segment
 
 NEAREST = 3  # decisions of the same origin that are named if there is none of the URL
 _DECIDED = "kind IN ('decision', 'signals')"
@@ -159,13 +158,15 @@ class _OriginSearch(Search):
     """A search for records of one origin. Of the lines, those are parsed, once, that can matter:
     start records, counts, and decisions on the URL wanted. The view `all_records` has all."""
 
-    _has_lines = False
+    _is_parsed = False
 
     def _open(self, *, copies: bool = False) -> None:
+        self._is_parsed = False
         super()._open(copies=copies)
-        self._define(f"CREATE VIEW all_records AS {union(self._segments)}")
-        self._has_lines = False
-        files = [segment.path for segment in self._segments if segment.has_lines]
+
+    def _load(self) -> None:
+        self._define(f"CREATE VIEW all_records AS {self._records_in(lambda _: True)}")
+        files = [segment.path for segment in self._index.rest]
         resource = self.wanted.resource
         if not files or resource is None:
             return
@@ -175,21 +176,14 @@ class _OriginSearch(Search):
             each.pattern for each in (resource.spellings, resource.spellings_without_query)
         )
         self._in_thread(
-            lambda: self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {_LINES} AS {rows}",
-                [pattern],
-            )
+            lambda: self._connection.execute(f"CREATE TEMP TABLE {_LINES} AS {rows}", [pattern])
         )
-        self._has_lines = True
-        self._define(f"CREATE OR REPLACE VIEW records AS {union(self._segments, parsed=_LINES)}")
+        self._is_parsed = True
 
-    def unreadable(self) -> Unreadable:
-        """The lines that could not be read, and the files. Of the lines that were not parsed, only
-        those count that have no end, or not the beginning of a record."""
-        if self._has_lines:
-            sql = f"SELECT {COUNTED} FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
-            note_unreadable(self.trouble, self.rows(sql))
-        return self.trouble
+    def _parsed(self, lines: Iterable[Segment]) -> str:
+        """Of the lines that were not parsed, only those count as unreadable that have no end, or not
+        the beginning of a record."""
+        return _LINES if self._is_parsed else super()._parsed(lines)
 
 
 class _Question:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from robots_guard.audit.anchors import ChainHead
 from robots_guard.audit.read.reader import kind_of
 from robots_guard.audit.record import AnyRecord, Checkpoint, Removal, Start, Stop
-from robots_guard.audit.segments import PARQUET, key_of, parts_of
+from robots_guard.audit.segments import key_of, parts_of
 from robots_guard.audit.signing import fingerprint, statement_of, verify_signature
 from robots_guard.audit.write.writer import first_hash, line_digest, next_hash
 from robots_guard.errors import MissingExtra
@@ -70,19 +70,15 @@ class RemovedFiles:
     names: set[str] = field(default_factory=set)
     stems: set[str] = field(default_factory=set)
     writers: set[str] = field(default_factory=set)
-    has_compacted: bool = False
 
     def add(self, removal: Removal) -> None:
         for name in removal.files:
             self.names.add(name)
             self.stems.add(key_of(name).partition("-")[2])  # without the day
             self.writers.add(parts_of(key_of(name))[0])
-            self.has_compacted = self.has_compacted or name.endswith(PARQUET)
 
     def may_have_had(self, writer: str, number: int | None = None) -> bool:
         """Whether the file with this number of a writer, or any file of it, was perhaps removed."""
-        if self.has_compacted:
-            return True
         return writer in self.writers if number is None else f"{writer}-{number:04}" in self.stems
 
 

@@ -82,7 +82,6 @@ def page(
     *,
     refusal: ShownRefusal | None = None,
     verification: LogVerification | None = None,
-    unproved: str = "",
     trouble: str = "",
     invocation: Invocation = BARE,
 ) -> str:
@@ -104,7 +103,6 @@ def page(
         charts=[chart(bars), chart(bars, NARROW)] if bars else [],
         refusal=refusal,
         verification=verification,
-        unproved=unproved,
         trouble=trouble,
         rows=ROWS,
         named=NAMED,

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from robots_guard.audit.files import FILES, Files, make_directory, remove
-from robots_guard.audit.partitions import refuse_lake
 from robots_guard.audit.privacy import DEFAULT, KEY, KEY_BYTES, Privacy
 from robots_guard.audit.record import (
     AnyRecord,
@@ -107,7 +106,6 @@ class FileAuditLog:
         self._files = files
         self._tokens = tokens
         self._passed = itertools.count()
-        refuse_lake(directory, "what is recorded")
         try:
             make_directory(directory, files)
             self._privacy = _with_key(self._log_options.privacy, directory, files)

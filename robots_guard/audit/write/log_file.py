@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from robots_guard.audit.files import FILES, NO_LINKS, Files, lock, remove, sync_path
-from robots_guard.audit.segments import JSONL, NoDirectory, segments, unfinished, why_not_plain
+from robots_guard.audit.segments import JSONL, NoDirectory, all_segments, unfinished, why_not_plain
 from robots_guard.errors import SettingsError
 
 # Never follow a symlink, and never open an existing file: a file has one writer.
@@ -152,7 +152,7 @@ class LogFile:
     def _find(self) -> Path | None:
         """The path by which readers find the file. Raises OSError if this cannot be determined."""
         try:
-            listed = segments(self.path.parent)
+            listed = all_segments(self.path.parent)
         except NoDirectory:
             return None
         except SettingsError as error:

@@ -26,9 +26,7 @@ from robots_guard.audit.holds import read_holds
 from robots_guard.audit.segments import (
     INDEX,
     JSONL,
-    PARQUET,
     PART,
-    SOURCES,
     WARC,
     ZSTD,
     day_of,
@@ -39,7 +37,6 @@ from robots_guard.audit.segments import (
     names_in,
     put_in_place,
     read_plain,
-    unfinished_compactions,
     why_not_plain,
 )
 from robots_guard.audit.write.retention import Account, Inspection, Retention, determine_ages
@@ -55,8 +52,6 @@ MIB = 1024 * 1024  # bytes
 SMALL = 16 * 1024 * 1024  # bytes; smaller closed files of today stay uncompressed, for grep and jq
 
 ACCOUNT = ".retention"
-COMPACTING = ".compacting"  # locked by the process that compacts
-_TEMPORARY_OF_COMPACTION = (SOURCES, SOURCES + PART, PARQUET + PART)
 #: Called with the name of each file before it is removed; it stays if the result is false.
 Announce = Callable[[str], bool]
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -173,15 +168,11 @@ def try_lock(path: Path) -> Iterator[int | None]:
 
 
 def clear(directory: Path) -> None:
-    """Remove the temporary files of processes that were killed while creating, compressing or
-    compacting. Raises OSError."""
+    """Remove the temporary files of processes that were killed while creating or compressing a
+    file. Raises OSError."""
     names = FILES.listdir(directory)
     _clear_unfinished(directory, names)
     _clear_half_compressed(directory, names)
-    if any(day_of(name) and name.endswith(_TEMPORARY_OF_COMPACTION) for name in names):
-        with suppress(SettingsError), compacting(directory):
-            # If one is compacting, it removes them itself.
-            finish(directory)
 
 
 def _clear_unfinished(directory: Path, names: list[str]) -> None:
@@ -208,52 +199,6 @@ def _clear_half_compressed(directory: Path, names: list[str]) -> None:
         original = directory / (name.removesuffix(ZSTD + PART) + JSONL)
         if day_of(name) and name.endswith(ZSTD + PART) and not os.path.lexists(original):
             (directory / name).unlink(missing_ok=True)
-
-
-@contextmanager
-def compacting(directory: Path) -> Iterator[None]:
-    """Lock the directory for compaction, which one process at a time may do. Raises SettingsError."""
-    # Never follow a symlink, and never wait for a pipe.
-    flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    lock = -1
-    try:
-        lock = os.open(directory / COMPACTING, flags, 0o640)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise SettingsError(
-            f"another process is compacting {str(directory)!r}: wait until it is done"
-        ) from error
-    except OSError as error:
-        if lock >= 0:
-            os.close(lock)
-        raise SettingsError(
-            f"{str(directory / COMPACTING)!r} cannot be used as a lock ({error.strerror}): repair or remove it"
-        ) from error
-    try:
-        yield
-    finally:
-        # Explicitly, because a forked child may still have it open.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        os.close(lock)
-
-
-def finish(directory: Path) -> None:
-    """Remove the files that compacted files contain, and then the temporary files of the
-    compaction.
-
-    It also finishes a compaction that was interrupted. The caller must have the lock of
-    `compacting`. Raises OSError.
-    """
-    names = FILES.listdir(directory)
-    for _, stems in unfinished_compactions(directory, set(names)):
-        for stem in stems:
-            for form in (JSONL, ZSTD):
-                (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
-    for name in names:
-        path = directory / name
-        if day_of(name) and name.endswith(_TEMPORARY_OF_COMPACTION) and not path.is_dir():
-            path.unlink(missing_ok=True)
 
 
 def _is_redundant(state: os.stat_result) -> bool:
@@ -314,7 +259,7 @@ def _remove_due(
     held = held_names(directory, names)
     account = _load_account(directory)
     ageing = determine_ages(account, now, names, retention)
-    removable = set(names) - _being_compacted(directory) - held
+    removable = set(names) - held
     files = [
         directory / name
         for name in sorted(removable, key=lambda name: (-ageing.age_of(name), name))
@@ -352,19 +297,6 @@ def _warn_of_held(directory: Path, rest: int, held: int, limit: int) -> None:
             held // MIB,
             invocation_for(directory).command("audit", "hold", "list"),
         )
-
-
-def _being_compacted(directory: Path) -> set[str]:
-    """The files of unfinished compactions: each compacted file, and the files whose records it
-    contains.
-
-    Both must stay: if retention removed the compacted file, `finish` would then remove the only
-    copy of its records.
-    """
-    found = set()
-    for compacted, stems in unfinished_compactions(directory, set(names_in(directory))):
-        found.update([compacted, *(stem + form for stem in stems for form in (JSONL, ZSTD))])
-    return found
 
 
 def _load_account(directory: Path) -> Account | None:

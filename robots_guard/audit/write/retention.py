@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from robots_guard.audit.segments import PARQUET, day_of, key_of
+from robots_guard.audit.segments import key_of
 
 DAY = 86400.0  # seconds
 HOUR = 3600.0  # least time between the inspection that finds a file due and the one that removes it
@@ -142,19 +142,6 @@ def _is_same_boot(earlier: Inspection, later: Inspection) -> bool:
 
 
 def _first_seen(account: Account, age: float, filenames: Iterable[str]) -> dict[str, float]:
-    """The directory's age when each file was first seen. A compacted file is as old as the youngest
-    file of its day that it may contain."""
-    seen = {}
-    for filename in filenames:
-        key = key_of(filename)
-        first = account.seen.get(key)
-        if first is None and filename.endswith(PARQUET):
-            day = day_of(filename)
-            first = max(
-                (at for known, at in account.seen.items() if known.startswith(f"{day}-")),
-                default=None,
-            )
-        if first is None:
-            first = age
-        seen[key] = first
-    return seen
+    """The directory's age when each file was first seen."""
+    keys = map(key_of, filenames)
+    return {key: account.seen.get(key, age) for key in keys}

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from robots_guard.audit.partitions import files_of
 from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import Filter, Period, Unreadable
 from robots_guard.audit.read.replay import is_replayable, judge_by
@@ -22,10 +21,11 @@ from robots_guard.audit.read.search import find_decision
 from robots_guard.audit.read.why import DecisionGroup, LogAnswer
 from robots_guard.audit.read.why import why as answer_to
 from robots_guard.audit.record import Record, SignalsRecord, moment
+from robots_guard.audit.segments import segments
 from robots_guard.audit.show.sentence import sentence_of, time_of
 from robots_guard.cli.audit_log_options import (
+    existing_directory,
     period_options,
-    readable_directory,
     report_unreadable,
 )
 from robots_guard.cli.options import audit_log_option, invocation_from, store_of, store_option
@@ -95,7 +95,7 @@ def why(
     """
     if _is_url(url):
         place_of(encodable(url))  # raises for one without a host
-    directory = readable_directory(audit_log)
+    directory = existing_directory(audit_log)
     places, trouble, period = Places(audit_log, store), Unreadable(), since or Period("")
     with progress("searching") as on_progress:
         asked = _asked(directory, encodable(url), on_progress)
@@ -131,7 +131,7 @@ def _asked(directory: Path, text: str, on_progress: Any) -> Record | SignalsReco
     if _is_url(text):
         return None
     found = None
-    if files_of(directory):
+    if segments(directory):
         found = find_decision(directory, text, on_progress)
     if found is None:
         raise SettingsError(

@@ -32,7 +32,6 @@ from robots_guard.audit.signing import InvalidKey, Signer, public_keys_in
 from robots_guard.cli.audit.records import filter_of, filters, given_options
 from robots_guard.cli.audit_log_options import (
     existing_directory,
-    readable_directory,
     report_unreadable,
 )
 from robots_guard.cli.options import (
@@ -360,7 +359,7 @@ def _conclusion(result: Verification) -> str:
 
 def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> Judgement:
     """Return a record with its document and settings. Raises SettingsError if there is no such record."""
-    directory = readable_directory(audit_log)
+    directory = existing_directory(audit_log)
     record = find_recorded(directory, identity)
     if record is None:
         raise SettingsError(

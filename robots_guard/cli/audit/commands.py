@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterable
@@ -10,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robots_guard.audit.read.reader import Follower, Unreadable
-from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.record import AnyRecord, json_schema
 from robots_guard.cli.audit.anchor import anchor
 from robots_guard.cli.audit.bundles import bundle, replay
-from robots_guard.cli.audit.files import compact, schema
 from robots_guard.cli.audit.hold import hold
 from robots_guard.cli.audit.keys import keys
 from robots_guard.cli.audit.records import (
@@ -32,12 +32,11 @@ from robots_guard.cli.audit.reports import export, report
 from robots_guard.cli.audit.verify import verify
 from robots_guard.cli.audit_log_options import (
     existing_directory,
-    readable_directory,
     report_unreadable,
 )
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option
-from robots_guard.cli.terminal import progress
+from robots_guard.cli.terminal import progress, write_line
 
 if TYPE_CHECKING:
     from robots_guard.audit.read.search import Search
@@ -50,7 +49,7 @@ def audit() -> None:
     """Follow, search, verify and export the audit log."""
 
 
-for _command in (anchor, bundle, compact, export, hold, keys, replay, report, schema, verify):
+for _command in (anchor, bundle, export, hold, keys, replay, report, verify):
     audit.add_command(_command)
 
 as_json = click.option(
@@ -115,12 +114,12 @@ def query(
         raise click.UsageError(
             f"--sql cannot be combined with {', '.join(given)}: use its WHERE clause instead"
         )
-    directory = readable_directory(audit_log)
+    directory = existing_directory(audit_log)
     is_empty = note_if_empty(directory)
     wanted = None if sql is not None else filter_of(values, directory)
     with (
         progress("searching") as on_progress,
-        Search(directory, wanted, on_progress) as search,
+        Search(directory, wanted, on_progress, makes_copies=limit is None) as search,
     ):
         if sql is not None:
             headings, rows = search.select(sql)
@@ -183,3 +182,9 @@ def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **va
         shown += print_records(follower.new(wanted), form=form, streams=True, headings=not shown)
         time.sleep(POLL)
     return report_unreadable(trouble)
+
+
+@audit.command()
+def schema() -> None:
+    """Print the JSON Schema of the records."""
+    write_line(json.dumps(json_schema(), indent=2, sort_keys=True))

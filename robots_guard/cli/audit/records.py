@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from robots_guard.audit.partitions import files_of
 from robots_guard.audit.privacy import key_in
 from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, kind_of
 from robots_guard.audit.read.resource import UrlPlace, place_of
@@ -24,6 +23,7 @@ from robots_guard.audit.record import (
     Start,
     moment,
 )
+from robots_guard.audit.segments import segments
 from robots_guard.audit.show.spreadsheet import csv_line
 from robots_guard.cli.audit_log_options import period_options
 from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
@@ -194,7 +194,7 @@ def note_reach(directory: Path, wanted: Filter | None) -> str:
 
 def note_if_empty(directory: Path, more: str = "") -> bool:
     """Say on standard error that nothing has been recorded yet; return whether that is so."""
-    is_empty = not files_of(directory)
+    is_empty = not segments(directory)
     if is_empty:
         click.echo(f"robots-guard: nothing has been recorded yet in {directory}{more}", err=True)
     return is_empty

@@ -68,7 +68,6 @@ from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, verify_bundle
 from robots_guard.audit.bundle.writer import all_files, selection_of
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.record import (
     AnyRecord,
@@ -678,13 +677,10 @@ def test_a_log_that_was_changed_is_reported(tmp_path):
     assert any("do not lead to its head" in each for each in problems)
 
 
-def test_compressed_and_compacted_logs_give_the_same_bundle(sample, tmp_path):
+def test_a_compressed_log_gives_the_same_bundle(sample, tmp_path):
     copy = tmp_path / "log"
     shutil.copytree(sample.log.directory, copy)
     log = sample.log._replace(directory=copy)
     compress(copy)
     assert not list(copy.glob("*.jsonl"))
-    assert log.bundle(*IDS) == sample.data
-    compact(copy, "99999999")
-    assert list(copy.glob("*.parquet"))
     assert log.bundle(*IDS) == sample.data

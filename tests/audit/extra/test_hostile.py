@@ -6,15 +6,13 @@ import errno
 import os
 from pathlib import Path
 
-import duckdb
 import msgspec
 import pytest
 import zstandard
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.reader import Filter, Unreadable
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
+from robots_guard.audit.read.search import LoadedSearch, Search, find_decision
 from robots_guard.audit.read.verify import verify
 from robots_guard.audit.show.chart import chart
 from robots_guard.audit.show.figures import summary
@@ -25,7 +23,6 @@ from robots_guard.audit.write.retention import Inspection, Retention
 from robots_guard.core.verdict import as_report_only
 from robots_guard.errors import SettingsError
 
-LATER = "20270201"
 NOW = "2027-01-16T00:00:00.000Z"
 OLD = "20200101-h-1-ab-0001.jsonl"
 
@@ -59,39 +56,10 @@ def test_irregular_files_block_no_reader(audit_log, lay):
     )
 
 
-@pytest.mark.parametrize(
-    "lay", [_pipe, lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe")]
-)
-def test_an_invalid_listing_of_sources_hides_no_file(audit_log, lay):
-    (audit_log / "20200101.1.parquet").write_bytes(b"")
-    lay(audit_log / "20200101.1.sources")
-    with Search(audit_log, Filter()) as search:
-        assert len(list(search.records())) == 1
-        assert set(search.unreadable().files) == {"20200101.1.parquet"}
-    compact(audit_log, LATER)
-
-
-@pytest.mark.parametrize(
-    "sql",
-    ["SELECT 1 AS a", "SELECT 'x' AS seq, 'y' AS raw", "SELECT 'x' AS raw, now() AS time", None],
-)
-def test_a_foreign_parquet_file_is_reported_and_hides_nothing(audit_log, sql):
-    strange = audit_log / "20200101.1.parquet"
-    if sql:
-        duckdb.connect().execute(f"COPY ({sql}) TO '{strange}' (FORMAT parquet)")
-    else:
-        strange.write_bytes(b"PAR1 nothing PAR1")
-    with Search(audit_log, Filter()) as search:
-        assert len(list(search.records())) == 1
-        assert set(search.unreadable().files) == {strange.name}
-
-
-@pytest.mark.parametrize("form", [".jsonl", ".jsonl.zst", ".parquet"])
+@pytest.mark.parametrize("form", [".jsonl", ".jsonl.zst"])
 def test_a_file_without_read_permission_is_not_called_damaged(audit_log, monkeypatch, form):
     if form == ".jsonl.zst":
         compress(audit_log)
-    elif form == ".parquet":
-        compact(audit_log, LATER)
     (closed,) = audit_log.glob(f"*{form}")
     opened = Path.open
 
@@ -109,6 +77,38 @@ def test_a_file_without_read_permission_is_not_called_damaged(audit_log, monkeyp
         assert trouble.files == {closed.name: "Permission denied"}
 
 
+READERS = {
+    "search": lambda place: Search(place, Filter()).close(),
+    "console": lambda place: LoadedSearch(place).close(),
+    "entries": lambda place: [*entries(place)],
+    "tail": lambda place: Follower(place, Unreadable()).latest(Filter(), 3),
+    "verify": lambda place: verify(place, Unreadable()),
+    "decision": lambda place: find_decision(place, "w-1"),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_log_with_a_file_that_was_compacted_is_refused(audit_log, read):
+    """Its records would be missing from every answer."""
+    (audit_log / "20200101.1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SettingsError, match=r"20200101\.1\.parquet' was compacted by .* move it"):
+        read(audit_log)
+
+    (audit_log / "20200101.1.parquet").rename(audit_log.parent / "20200101.1.parquet")
+    read(audit_log)
+
+
+def test_a_file_that_was_compacted_stops_no_writer(audit_log):
+    (audit_log / "20200101.1.parquet").write_bytes(b"PAR1")
+    log = audit_log_in(audit_log)
+    log.write(decision())
+    log.path.rename(log.path.with_name("20270115-renamed-1-ab-0001.jsonl"))
+    log.write(decision())
+    log.close()
+
+    assert log.path.read_bytes().count(b"\n") == 4
+
+
 def test_a_name_that_is_not_utf8_is_reported(audit_log):
     strange = os.fsdecode(b"\xff.jsonl")
     (audit_log / strange).touch()
@@ -118,13 +118,11 @@ def test_a_name_that_is_not_utf8_is_reported(audit_log):
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"nothing" + data])
-def test_a_damaged_compressed_file_is_reported_and_kept(audit_log, damage):
+def test_a_damaged_compressed_file_is_reported(audit_log, damage):
     compress(audit_log)
     (packed,) = audit_log.glob("*.zst")
     packed.write_bytes(damage(packed.read_bytes()))
 
-    assert compact(audit_log, LATER) == []
-    assert packed.exists()
     trouble = Unreadable()
     verify(audit_log, trouble)
     assert "damaged" in trouble.files[packed.name]
@@ -146,26 +144,9 @@ def test_nothing_is_written_through_a_symlink(audit_log, tmp_path_factory):
     (plain,) = audit_log.glob("*.jsonl")
     (audit_log / f"{plain.name}.zst.part").symlink_to(precious)
     compress(audit_log)
-    (audit_log / ".compacting").symlink_to(precious)
 
-    with pytest.raises(SettingsError, match="cannot be used as a lock"):
-        compact(audit_log, LATER)
     assert precious.read_text() == "precious"
     assert len(list(audit_log.glob("*.zst"))) == 1
-
-
-def test_rows_that_differ_from_their_lines_are_found(audit_log):
-    (made,) = compact(audit_log, LATER)
-    verify(audit_log, sound := Unreadable())
-    assert not sound.files
-    forged = audit_log / "forged"
-    duckdb.connect().execute(
-        f"COPY (SELECT * REPLACE ('https://other.test/' AS url) FROM '{made.path}') TO '{forged}' (FORMAT parquet)"
-    )
-    forged.rename(made.path)
-    verify(audit_log, trouble := Unreadable())
-
-    assert "3 of its rows differ from their lines" in trouble.files[made.path.name]
 
 
 def test_a_chain_whose_start_was_changed_is_reported_as_broken(tmp_path):

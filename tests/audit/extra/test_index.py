@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 
 import pytest
 from audit.decisions import AT, PASS, audit_log_in, decision
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.read import index
-from robots_guard.audit.read.loaded_search import LoadedSearch
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.search import LoadedSearch, Search, find_decision
 from robots_guard.audit.segments import INDEX, segments
 from robots_guard.audit.write.maintenance import compress, inspect, tidy
 from robots_guard.audit.write.retention import Retention
@@ -51,7 +51,7 @@ def copies(directory):
 
 
 def lines(directory):
-    return [segment.path for segment in segments(directory) if segment.form != "parquet"]
+    return [segment.path for segment in segments(directory)]
 
 
 def test_the_index_says_what_the_files_say(directory):
@@ -63,6 +63,80 @@ def test_the_index_says_what_the_files_say(directory):
     assert len(first) == 2
     assert rows(directory) == expected
     assert copies(directory) == first
+
+
+@pytest.mark.parametrize("kinds", [(Search, LoadedSearch), (LoadedSearch, Search)])
+def test_commands_and_the_console_share_the_copies(directory, kinds):
+    first = rows(directory, kinds[0])
+    made = [(copy, copy.stat().st_mtime_ns) for copy in copies(directory)]
+
+    assert rows(directory, kinds[1]) == first
+    assert [(copy, copy.stat().st_mtime_ns) for copy in copies(directory)] == made
+    assert len(made) == 2
+
+
+def test_a_query_for_a_period_copies_its_days_and_leaves_others_alone(directory):
+    day = {"since": "2027-01-17T12:00:00.000Z", "until": "2027-01-18T00:00:00.000Z"}
+    for path in lines(directory):  # as if it was closed at the end of its day
+        end = AT + 16 * 3600 + DAY * (path.name[:8] == "20270116")
+        os.utime(path, (end, end))
+    with Search(directory, Filter(kind=None, **day)) as search:
+        assert [*search.records()] == []
+    (copy,) = copies(directory)
+    assert copy.name.startswith("20270116.")
+
+    rows(directory, Search)
+    both = copies(directory)
+    with Search(directory, Filter(kind=None, **day)) as search:
+        assert [*search.records()] == []
+    assert copies(directory) == both
+    assert len(both) == 2
+
+
+def test_a_search_for_few_records_copies_nothing(directory):
+    """To copy all days would take longer than to read the one in which they are."""
+    with Search(directory, makes_copies=False) as search:
+        assert len([*search.records(limit=3)]) == 3
+    assert find_decision(directory, "w-1") is not None
+    assert not (directory / INDEX).exists()
+
+    expected = rows(directory)
+    with Search(directory, makes_copies=False) as search:
+        assert [*search.rows(ALL)] == expected[0]
+
+
+def test_copies_of_days_whose_files_are_gone_are_removed(directory):
+    rows(directory)
+    min(lines(directory)).unlink()
+    with Search(directory, Filter(since="2027-01-17T00:00:00.000Z")):
+        pass
+
+    assert [copy.name[:8] for copy in copies(directory)] == ["20270116"]
+
+
+def test_what_another_process_writes_is_left_alone_until_it_is_old(directory):
+    rows(directory)
+    part = copies(directory)[0].with_suffix(".parquet.0123abcd.part")
+    part.write_bytes(b"being written")
+    rows(directory)
+    assert part.exists()
+
+    os.utime(part, (0, 0))
+    rows(directory)
+    assert not part.exists()
+
+
+def test_nothing_is_copied_without_room_for_all_lines(directory, monkeypatch):
+    """A writer may need the space."""
+    size = max(path.stat().st_size for path in lines(directory))
+    usage = shutil.disk_usage(directory)
+    monkeypatch.setattr(index.shutil, "disk_usage", lambda _: usage._replace(free=size - 1))
+    assert len(rows(directory)[0]) == 2 * 32
+    assert len(copies(directory)) < 2
+
+    monkeypatch.setattr(index.shutil, "disk_usage", lambda _: usage._replace(free=size))
+    rows(directory)
+    assert len(copies(directory)) == 2
 
 
 def test_lines_that_are_no_records_are_reported_from_the_index_too(directory):
@@ -114,15 +188,11 @@ def test_a_changed_file_is_noticed(directory, change):
     assert len(copies(directory)) == len({path.name[:8] for path in lines(directory)})
 
 
-def test_compressed_and_compacted_files_replace_their_copies(directory):
+def test_a_compressed_file_is_copied_anew(directory):
     expected = rows(directory)
     compress(directory)
     assert rows(directory) == expected
     assert len(copies(directory)) == 2
-
-    compact(directory, "99999999")
-    assert rows(directory) == expected
-    assert copies(directory) == []
 
 
 def test_lines_are_counted_in_the_copies_that_are_read_now(directory):

@@ -1,17 +1,14 @@
-"""Files with more than records: all readers find the same records in them, and compaction keeps these."""
+"""Files with more than records: all readers find the same records in them."""
 
 from __future__ import annotations
 
 import pytest
 from audit.decisions import audit_log_in, decision
 
-from robots_guard.audit import compaction as compacting
-from robots_guard.audit.read.loaded_search import LoadedSearch
-from robots_guard.audit.read.reader import Filter, Unreadable, entries
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.read.search import LoadedSearch, Search
 from robots_guard.audit.write.maintenance import compress
 
-LATER = "99999999"
 ANY = Filter(kind=None)
 
 JUNK = {
@@ -67,16 +64,10 @@ def test_the_console_finds_the_records(log):
     assert row == (len(read(log)),)
 
 
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_compaction_keeps_the_records(log, is_compressed):
+def test_compression_keeps_the_records(log):
     there = read(log)
-    if is_compressed:
-        compress(log)
-    trouble = Unreadable()
-    (done,) = compacting.compact(log, LATER, trouble)
+    compress(log)
 
-    assert not trouble.files
-    assert done.files == 2
     assert read(log) == there
     assert searched(log) == there
 

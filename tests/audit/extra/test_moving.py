@@ -1,4 +1,4 @@
-"""Reading while files are compressed, compacted and removed misses no record and reads none twice."""
+"""Reading while files are compressed and removed misses no record and reads none twice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit import partitions, segments
-from robots_guard.audit.compaction import compact
-from robots_guard.audit.read import reader, verify
-from robots_guard.audit.read.loaded_search import LoadedSearch
+from robots_guard.audit import segments
+from robots_guard.audit.read import reader, search, verify
 from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.search import LoadedSearch, Search
 from robots_guard.audit.show.export import exported
 from robots_guard.audit.show.figures import summary
 from robots_guard.audit.write import maintenance
@@ -24,24 +22,11 @@ from robots_guard.errors import SettingsError
 # A test replaces `_list`, because a directory changes between two listings only by chance.
 
 DAY = 86400.0
-LATER = "99999999"
 EVERYTHING = Filter(kind=None)
 
 
 def packed(directory):
     assert compress(directory)
-
-
-def compacted(directory):
-    assert compact(directory, LATER)
-
-
-def both(directory):
-    packed(directory)
-    compacted(directory)
-
-
-MOVES = pytest.mark.parametrize("move", [packed, compacted, both], ids=lambda move: move.__name__)
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +70,7 @@ def after_listing(monkeypatch):
                 left.pop()(directory)
             return found
 
-        for module in (partitions, reader, verify):
+        for module in (search, reader, verify):
             monkeypatch.setattr(module, "segments", listed)
         return left
 
@@ -171,13 +156,10 @@ READERS = pytest.mark.parametrize(
 )
 
 
-@MOVES
 @READERS
-def test_files_replaced_between_listing_and_opening_are_read(
-    audit_log, after_listing, reader, move
-):
+def test_files_replaced_between_listing_and_opening_are_read(audit_log, after_listing, reader):
     expected = reader(audit_log)
-    left = after_listing(move)
+    left = after_listing(packed)
 
     assert reader(audit_log) == expected
     assert not left, "it was in between"
@@ -201,13 +183,7 @@ def test_a_file_removed_from_the_middle_is_a_gap(audit_log):
 
 
 def test_an_audit_log_that_keeps_changing_is_reported_in_one_sentence(audit_log, monkeypatch):
-    compacted(audit_log)
-    real = segments.segments
-
-    def never_there(directory):
-        return [each._replace(path=each.path.with_name("gone")) for each in real(directory)]
-
-    monkeypatch.setattr(partitions, "segments", never_there)
+    monkeypatch.setattr(search, "is_gone", lambda segment: True)
     with pytest.raises(SettingsError, match="changes faster than it can be read"):
         Search(audit_log)
 
@@ -215,32 +191,19 @@ def test_an_audit_log_that_keeps_changing_is_reported_in_one_sentence(audit_log,
 # -- in the middle ----------------------------------------------------------------------------------------------------
 
 
-@MOVES
 @pytest.mark.parametrize("read", [1, 2, 150, 301, 700])
-def test_reading_continues_at_the_same_place_in_a_replacement(audit_log, move, read):
+def test_reading_continues_at_the_same_place_in_a_replacement(audit_log, read):
     expected = in_python(audit_log)
     trouble = Unreadable()
     stream = entries(audit_log, EVERYTHING, trouble)
     found = [next(stream) for _ in range(read)]
-    move(audit_log)
+    packed(audit_log)
 
     assert in_order([*found, *stream]) == expected
     assert not trouble
 
 
-def test_a_file_may_change_through_all_forms_while_it_is_read(audit_log):
-    expected = in_python(audit_log)
-    stream = entries(audit_log, EVERYTHING)
-    found = [next(stream) for _ in range(100)]
-    packed(audit_log)
-    found += [next(stream) for _ in range(300)]
-    compacted(audit_log)
-
-    assert in_order([*found, *stream]) == expected
-
-
-@MOVES
-def test_following_misses_nothing_when_files_are_replaced(tmp_path, move):
+def test_following_misses_nothing_when_files_are_replaced(tmp_path):
     log = audit_log_in(tmp_path)
     log.write(decision("https://a.test/1"))
     follower = Follower(tmp_path, trouble := Unreadable())
@@ -250,18 +213,17 @@ def test_following_misses_nothing_when_files_are_replaced(tmp_path, move):
     unseen = audit_log_in(tmp_path)  # begun and moved between two looks
     unseen.write(decision("https://a.test/3", at=AT + 1))
     unseen.close()
-    move(tmp_path)
+    packed(tmp_path)
 
     assert [entry.url[-1] for entry in follower.new(Filter())] == ["2", "3"]
     assert list(follower.new(Filter())) == []
     assert not trouble
 
 
-@MOVES
-def test_following_does_not_repeat_earlier_records(audit_log, move):
+def test_following_does_not_repeat_earlier_records(audit_log):
     follower = Follower(audit_log, trouble := Unreadable())
     latest = follower.latest(Filter(), 3)
-    move(audit_log)
+    packed(audit_log)
 
     assert len(latest) == 3
     assert list(follower.new(Filter())) == []
@@ -336,7 +298,6 @@ def test_concurrent_readers_see_each_acknowledged_record_once(tmp_path):
     def keep():
         while not over.wait(0.01):
             compress(tmp_path)
-            compact(tmp_path, LATER)
 
     def read(reader):
         for _ in range(3):

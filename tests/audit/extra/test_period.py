@@ -21,7 +21,6 @@ from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import NOTHING_COVERED, ClaimState, verify_bundle
 from robots_guard.audit.bundle.writer import all_files, files_for, write_bundle
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment
@@ -132,7 +131,7 @@ def test_no_period_that_a_forger_states_is_a_crash(signed, name, value):
     )
 
 
-@pytest.mark.parametrize("kept", [lambda _: None, compress, lambda path: compact(path, "9")])
+@pytest.mark.parametrize("kept", [lambda _: None, compress])
 def test_a_writer_that_was_idle_covers_a_period_without_lines(tmp_path, kept):
     """Its next number shows that it wrote nothing in between."""
     write(tmp_path, 0, 10)

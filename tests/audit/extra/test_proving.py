@@ -17,7 +17,6 @@ from audit.decisions import AT, audit_log_in, decision
 from msgspec.json import encode
 
 from robots_guard.audit.anchors import Anchor, ChainHead
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import verify_log
 from robots_guard.audit.read.warc_check import WarcFinding
@@ -120,14 +119,11 @@ def test_an_untouched_log_is_whole_by_every_proof(made):
     assert finding.warc == WarcFinding(present=4)
 
 
-def test_so_it_is_when_it_has_been_compressed_and_compacted(made, forged):
+def test_so_it_is_when_it_has_been_compressed(made, forged):
     trust = Trust(keys=frozenset((made.signer.key,)), heads=made.heads)
     compress(forged)
-    assert verify_log(forged, Unreadable(), trust).is_whole
-    compact(forged, "99999999")
     finding = verify_log(forged, Unreadable(), trust)
 
-    assert [each.suffix for each in forged.iterdir() if "parquet" in each.name] == [".parquet"]
     assert (finding.is_whole, finding.warc.present) == (True, 4)
 
 
@@ -596,15 +592,13 @@ def test_the_private_key_is_in_no_file(made):
     assert all(secret not in path.read_bytes() for path in made.directory.iterdir())
 
 
-@pytest.mark.parametrize("how", ["as it is", "compressed", "compacted"])
+@pytest.mark.parametrize("how", ["as it is", "compressed"])
 def test_an_unsigned_removal_excuses_no_missing_writer(made, forged, how):
     kept = json.loads(first_line(last_file(forged)))["writer"]
     gone = tuple(head for head in made.heads if head.writer != kept)
     remove_writer_and_state_a_removal(forged, made)
     if how != "as it is":
         compress(forged)
-    if how == "compacted":
-        compact(forged, "99999999")
     trust = Trust(keys=frozenset((made.signer.key,)), heads=gone)
 
     assert not is_whole(forged, trust)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robots_guard.audit.privacy import Privacy
-from robots_guard.audit.read.parquet import database
 from robots_guard.audit.read.resource import resource_of
+from robots_guard.audit.schema import database
 
 ORIGIN = "https://a.test"
 WRITTEN = Privacy(query="keep")

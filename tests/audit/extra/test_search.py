@@ -1,4 +1,4 @@
-"""Searching plain, compressed and compacted files with DuckDB: equal answers, and no access to other files."""
+"""Searching plain and compressed files and their index with DuckDB: equal answers, and no access to other files."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from pathlib import Path
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit import compaction as compacting
-from robots_guard.audit.compaction import compact, finish
+from robots_guard.audit.read import index
 from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import verify
-from robots_guard.audit.segments import segments
+from robots_guard.audit.segments import INDEX, segments
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
 
 DAY = 86400
-LATER = "99999999"
 
 
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
-    """Three files: one compacted, one compressed, one plain."""
+    """Three files: two compressed, one plain."""
     # No name of a directory is too odd.
     directory = tmp_path_factory.mktemp("made") / "jour[nal]*'s"
-    for number, step in enumerate(
-        (lambda: compact(directory, LATER), lambda: compress(directory), lambda: None)
-    ):
+    for number, step in enumerate((lambda: None, lambda: compress(directory), lambda: None)):
         at = AT + number * DAY
         log = audit_log_in(directory, component="scrapy", chain=True, passes=1, now=at + 3)
         log.write(decision(f"https://a.test/private/{number}", at=at))
@@ -50,7 +46,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def audit_log(made_once, tmp_path):
-    """A copy of an audit log with files of three forms, which a test may damage."""
+    """A copy of an audit log with files of both forms, which a test may damage."""
     return Path(shutil.copytree(made_once, tmp_path / made_once.name))
 
 
@@ -63,9 +59,22 @@ def found(directory, **wanted):
         return list(search.records())
 
 
-def test_all_forms_are_read_together(audit_log):
-    assert [segment.form for segment in segments(audit_log)] == [".parquet", ".jsonl.zst", ".jsonl"]
+@pytest.fixture(params=["files", "index"])
+def read_from(request, monkeypatch):
+    """Whether the records are read from the files, or from their copies in the index."""
+    if request.param == "index":
+        monkeypatch.setattr(index, "WORTHWHILE", 1)
+    return request.param
+
+
+def test_all_forms_are_read_together(audit_log, read_from):
+    assert [segment.form for segment in segments(audit_log)] == [
+        ".jsonl.zst",
+        ".jsonl.zst",
+        ".jsonl",
+    ]
     assert [entry.url[-1] for entry in found(audit_log)] == list("000111222")
+    assert (audit_log / INDEX).exists() == (read_from == "index")
 
 
 @pytest.mark.parametrize(
@@ -90,65 +99,10 @@ def test_all_forms_are_read_together(audit_log):
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("read_from")
 def test_python_and_duckdb_agree(audit_log, wanted):
     """Both independent readers return the same records, field by field, in the same order."""
     assert found(audit_log, **wanted) == in_order(entries(audit_log, Filter(**wanted)))
-
-
-def test_compaction_keeps_the_lines_unchanged(tmp_path):
-    log = audit_log_in(tmp_path, chain=True)
-    for number in range(50):
-        log.write(
-            decision(
-                f"https://a.test/{number}?q=\x1b[31m\u202e", user_agent="\udc80\n", at=AT + number
-            )
-        )
-    log.close()
-    before = in_order(entries(tmp_path, Filter(kind=None)))
-    (done,) = compact(tmp_path, LATER)
-
-    assert (done.files, done.records, done.unreadable) == (1, len(before), 0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".compacting", done.path.name]
-    assert list(entries(tmp_path, Filter(kind=None))) == before
-    (checked,) = verify(tmp_path, Unreadable())
-    assert (checked.chain, checked.problems) == ("whole", [])
-    assert done.path.stat().st_mode & 0o137 == 0
-
-
-def test_todays_and_open_files_are_not_compacted(tmp_path):
-    log = audit_log_in(tmp_path)
-    log.write(decision())
-
-    assert compact(tmp_path, LATER) == []
-    log.close()
-    assert compact(tmp_path, "20270115") == []
-    assert len(compact(tmp_path, "20270116")) == 1
-
-
-@pytest.mark.parametrize("step", ["put_in_place", "finish"])
-def test_a_kill_during_compaction_neither_loses_nor_duplicates(audit_log, monkeypatch, step):
-    """At each step: before each renaming, and before the replaced files are removed."""
-    before = found(audit_log, kind=None)
-    steps = {"put_in_place": 2, "finish": 1}[step]
-    for dies_at in range(1, steps + 1):
-        real, calls = getattr(compacting, step), iter(range(1, 10))
-
-        def dies(*args, real=real, calls=calls, dies_at=dies_at):
-            if next(calls) == dies_at + (step == "finish"):
-                raise KeyboardInterrupt
-            return real(*args)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(compacting, step, dies)
-            with pytest.raises(KeyboardInterrupt):
-                compact(audit_log, LATER)
-        assert found(audit_log, kind=None) == before
-        assert in_order(entries(audit_log, Filter(kind=None))) == before
-    finish(audit_log)
-    assert found(audit_log, kind=None) == before
-    compact(audit_log, LATER)
-    assert found(audit_log, kind=None) == before
-    assert {segment.form for segment in segments(audit_log)} == {".parquet"}
 
 
 def test_following_continues_in_a_compressed_file(tmp_path):
@@ -178,7 +132,7 @@ def test_the_latest_records_are_found_without_reading_earlier_days(audit_log):
 
 
 def test_a_damaged_compressed_file_hides_no_other_file(audit_log):
-    (packed,) = audit_log.glob("*.zst")
+    packed = max(audit_log.glob("*.zst"))
     data = bytearray(packed.read_bytes())
     data[len(data) // 2] ^= 0xFF
     packed.write_bytes(data)
@@ -217,11 +171,9 @@ def test_foreign_lines_are_counted_and_skipped(tmp_path, foreign):
     with Search(tmp_path, Filter()) as search:
         assert len(list(search.records())) == 2
         assert sum(search.unreadable().lines.values()) == 1
-    (done,) = compact(tmp_path, LATER)
-    assert (done.records, done.unreadable) == (4, 0 if b"\xff" in foreign else 1)
 
 
-def test_records_of_a_newer_version_are_named_and_not_compacted(tmp_path):
+def test_records_of_a_newer_version_are_named(tmp_path):
     log = audit_log_in(tmp_path)
     log.write(decision())
     with log.path.open("ab") as file:
@@ -231,11 +183,8 @@ def test_records_of_a_newer_version_are_named_and_not_compacted(tmp_path):
     with Search(tmp_path, Filter()) as search:
         assert len(list(search.records())) == 1
         assert (search.unreadable().newer, search.trouble.lines) == (newer, {})
-    verified, compacted = Unreadable(), Unreadable()
-    verify(tmp_path, verified)
-    assert (verified.newer, compact(tmp_path, LATER, compacted)) == (newer, [])
-    assert compacted.newer == newer
-    assert log.path.exists()
+    verify(tmp_path, verified := Unreadable())
+    assert verified.newer == newer
 
 
 def test_irregular_files_are_reported_and_not_read(audit_log):

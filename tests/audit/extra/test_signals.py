@@ -11,6 +11,7 @@ import pytest
 from audit.decisions import AT, audit_log_in, decision, policy
 from warcio.archiveiterator import ArchiveIterator
 
+from robots_guard.audit.read import index
 from robots_guard.audit.read.reader import LONGEST_LINE, Filter, entries
 from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.read.search import Search
@@ -156,12 +157,10 @@ def test_what_if_counts_the_responses_that_would_be_refused(tmp_path):
     assert figures.timeline.totals["drop"] == 1
 
 
-def test_compacted_records_are_the_same(tmp_path):
-    from robots_guard.audit.compaction import compact
-
+def test_indexed_records_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "WORTHWHILE", 1)
     write(tmp_path, response_decision(NOINDEX, SNIPPET, purposes="search"))
     before = read(tmp_path)
-    compact(tmp_path, "20300101")
     with Search(tmp_path, Filter(kind="signals")) as search:
         assert [*search.records()] == before
         rows = search.rows("SELECT use_search, use_ai_train, max_snippet FROM signals")

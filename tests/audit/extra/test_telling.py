@@ -15,7 +15,6 @@ from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from warcio.archiveiterator import ArchiveIterator
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.read.reader import Filter, entries, records
 from robots_guard.audit.read.replay import Judgement, replay
@@ -32,6 +31,7 @@ from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.audit.show.figures import _COUNTED, passes_recorded, summary
 from robots_guard.audit.show.overview import overview
 from robots_guard.audit.show.report import Cover, page
+from robots_guard.audit.write.maintenance import compress
 from robots_guard.audit.write.repeats import ALIKE
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.warc import records_of
@@ -364,7 +364,7 @@ def test_counted_passes_are_figures_and_nothing_else_shows_them(tmp_path):
         found = overview(search, "2027-01-15T08:00:00.000Z", "2027-01-15T08:15:00.000Z")
         lines = {form: [*exported(search.records(), form)] for form in FORMATS}
     figures, _ = reported(tmp_path)
-    compact(tmp_path, "99999999")
+    compress(tmp_path)
 
     assert found.timeline.totals == figures.timeline.totals == {"drop": 1, "defer": 0, "pass": 100}
     assert ("pass", "allowed", 100) in found.timeline.reasons

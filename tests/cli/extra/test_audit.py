@@ -20,8 +20,8 @@ from cli.command import COMMAND, argument, quiet
 from support.terminals import read_terminal
 
 from robots_guard.audit.bundle.archive import read_archive, write_archive
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.record import record_of
+from robots_guard.audit.write.maintenance import compress
 from robots_guard.cli.audit.records import HEADINGS
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Exemption, Verdict
@@ -497,7 +497,7 @@ def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch)
     assert here("audit", "verify").status == 0
 
 
-# -- checked, compacted, reported -----------------------------------------------------------------------------------
+# -- checked, reported -----------------------------------------------------------------------------------
 
 
 def test_verify_reports_its_findings(here, audit_log):
@@ -519,48 +519,6 @@ def test_lines_that_are_not_records_are_a_finding(here, audit_log):
     (audit_log.directory / "other.jsonl").write_bytes(b"nonsense\n")
 
     assert here("audit", "verify").status == 1
-
-
-def test_compacting_does_not_change_query_results(here, audit_log):
-    audit_log.close()
-    before = here("audit", "query", "--oldest-first", "--json").out
-    status, out, _ = here("audit", "compact", "--today")
-
-    assert (status, out) == (0, "20270115.1.parquet\t5 records from 1 files\n")
-    assert here("audit", "query", "--oldest-first", "--json").out == before
-    assert here("audit", "tail", "--no-follow", "--json").out == before
-    assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
-
-
-def test_uncompactable_file_is_named(here, directory):
-    audit_log = audit_log_in(directory, retention=None)  # no housekeeping beside the test
-    audit_log.write(decision())
-    audit_log.close()
-    damaged = audit_log.directory / "20200101-h-1-ab-0001.jsonl.zst"
-    damaged.write_bytes(b"nothing")
-    status, out, err = here("audit", "compact")
-    assert (status, out.count("\n")) == (1, 0)
-    assert err.startswith(f"robots-guard: {damaged.name} cannot be read (damaged: ")
-    assert damaged.exists()
-
-    status, out, err = here("audit", "compact", "--today")  # what can be is compacted all the same
-    assert (status, out) == (1, "20270115.1.parquet\t3 records from 1 files\n")
-    assert damaged.name in err
-
-
-def test_compact_skips_open_files(here, audit_log):
-    assert here("audit", "compact", "--today") == (
-        0,
-        "",
-        "robots-guard: there is nothing to compact\n",
-    )
-
-
-def test_compact_of_missing_directory_names_the_remedy(here, tmp_path):
-    status, _, err = here("audit", "compact", "--audit-log", tmp_path / "none")
-
-    assert status == 2
-    assert f"in '{tmp_path}/none': name the directory that the integrations write to" in err
 
 
 @pytest.mark.parametrize(
@@ -744,7 +702,7 @@ def test_a_page_that_was_only_counted_is_said_to_be_perhaps_so(here, variables, 
         ("2027-01-01", "2027-01-15T10:00", "before, and ends at 2027-01-15T09:00:00.000Z"),
     ],
 )
-@pytest.mark.parametrize("form", ["lines", "parquet"])
+@pytest.mark.parametrize("form", ["lines", "compressed"])
 def test_a_search_says_what_the_log_does_not_reach(
     here, variables, tmp_path, monkeypatch, since, until, note, form
 ):
@@ -758,8 +716,8 @@ def test_a_search_says_what_the_log_does_not_reach(
     for hours in (0, 1):
         log.write(decision(at=AT + 3600 * hours))
     log.close()
-    if form == "parquet":
-        compact(directory, "9")
+    if form == "compressed":
+        compress(directory)
     period = [*(["--since", since] if since else []), *(["--until", until] if until else [])]
     query = here("audit", "query", *period).err
     report = here("audit", "report", "--no-verify", *period, "-o", tmp_path / "report.html").err

@@ -14,8 +14,9 @@ import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
 from support.terminals import read_terminal
 
-from robots_guard.audit.compaction import compact
 from robots_guard.audit.privacy import Privacy
+from robots_guard.audit.read import index
+from robots_guard.audit.segments import INDEX
 from robots_guard.core.access import Failed, Failure
 from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
@@ -131,13 +132,14 @@ def test_a_refusal_is_shown_before_a_later_exemption(here, directory):
     assert "\nby          mybot (cli): twice\n" in out
 
 
-def test_the_answer_is_the_same_from_a_compacted_log(here, directory):
+def test_the_answer_is_the_same_from_the_index(here, directory, monkeypatch):
     write(directory, refused(), decision("https://a.test/private/x", PASS, at=AT + 6))
     before = here("why", "https://a.test/private/x")
-    compact(directory, "99999999")
+    monkeypatch.setattr(index, "WORTHWHILE", 1)
 
     assert before.status == 0
     assert here("why", "https://a.test/private/x") == before
+    assert (directory / INDEX).exists()
 
 
 def test_commands_name_the_log_and_the_store_if_needed(here, directory, variables, tmp_path):
@@ -359,7 +361,6 @@ def test_each_reason_has_a_sentence(here, directory):
         directory,
         *(decision(f"https://a.test/{number}", each) for number, each in enumerate(verdicts)),
     )
-    compact(directory, "99999999")
     for number, verdict in enumerate(verdicts):
         if verdict.action is not Action.DROP:
             continue

@@ -1,1 +1,0 @@
-"""The export of the audit log to Parquet files by day, in a directory or an object store."""
