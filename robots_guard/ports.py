@@ -255,6 +255,13 @@ class Fetcher(Protocol):
         ...
 
 
+def route_of(fetcher: Fetcher) -> str:
+    """The route of a fetcher's requests: its `route`, which names a parent proxy or a local address;
+    empty, or missing: the direct one, or one that is chosen for each fetch."""
+    route: str = getattr(fetcher, "route", "")
+    return route
+
+
 class AuditLog(Protocol):
     """The audit log, in which a decision is recorded before the guard returns it."""
 

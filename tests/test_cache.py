@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.core import renewal
-from robots_guard.core.access import Fetched
+from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.errors import StoreError
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import STORE_WIDTH, Calls
@@ -65,11 +65,40 @@ async def test_what_is_kept_is_near_and_far(holding, policy):
     assert holding.get_local(A) == await holding.get_shared(A) == policy
 
 
-async def test_what_is_kept_near_is_not_shared(holding, policy):
-    holding.put_local(policy)
+async def test_a_failure_of_this_process_is_not_shared(holding, watch):
+    failed = Failed(failure=Failure.INTERNAL)
+    policy = renewal.begin(A, None, "test").next(failed, watch.time).policy
 
-    assert holding.get_local(A) == policy
+    assert await holding.put(policy, "proxy:3128") == policy
+    assert holding.get_local(A) == holding.get_local(A, "proxy:3128") == policy
     assert await holding.get_shared(A) is None
+
+
+async def test_a_failure_of_a_route_is_seen_by_requests_on_that_route_only(holding, watch, policy):
+    await holding.put(policy)
+    watch.time += 90_000
+    failed = Failed(failure=Failure.CONNECT).on_route("proxy:3128")
+    in_trouble = renewal.begin(A, policy, "test").next(failed, watch.time).policy
+    await holding.put(in_trouble, "proxy:3128")
+
+    assert holding.get_local(A, "proxy:3128") == in_trouble, "with the last good document"
+    assert holding.get_local(A) == holding.get_local(A, "other:3128") == policy
+    assert await holding.get_shared(A) == policy
+
+    watch.time += 1
+    renewed = renewal.begin(A, policy, "test").next(RULES, watch.time).policy
+    await holding.put(renewed, "other:3128")
+    assert holding.get_local(A, "proxy:3128") == renewed, "what another route has brought"
+
+
+async def test_the_failures_that_are_remembered_are_bounded(holding, watch, monkeypatch):
+    monkeypatch.setattr("robots_guard.guard.cache.MAX_APART", 2)
+    failed = Failed(failure=Failure.CONNECT).on_route("proxy")
+    trouble = renewal.begin(A, None, "test").next(failed, watch.time).policy.trouble
+    for route in "abc":
+        holding.put_apart(A, trouble, route)
+
+    assert [holding.get_local(A, route) is not None for route in "abc"] == [False, True, True]
 
 
 async def test_a_policy_that_can_be_read_shows_that_reading_works_again_but_not_writing(

@@ -148,7 +148,7 @@ async def test_a_failing_fetcher_answers_every_waiter_with_a_refusal(build):
     answers = await asyncio.gather(*(guard.check(ask(f"/{n}")) for n in range(3)))
 
     assert {answer.verdict.action for answer in answers} == {Action.DEFER}
-    assert {answer.verdict.reason for answer in answers} == {Reason.UNREACHABLE}
+    assert {answer.verdict.reason for answer in answers} == {Reason.FETCHER_FAILED}
     assert not guard._renewals
 
 

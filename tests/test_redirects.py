@@ -259,7 +259,7 @@ async def test_redirects_of_a_public_site_stay_public_at_every_hop(build):
     allowed = await guard.check(ask("/page", C))
 
     assert public == [(f"{A}/robots.txt", False), (f"{B}/robots.txt", True)]
-    assert [each.reason for each in refused] == ["unreachable"]
+    assert [each.reason for each in refused] == ["fetcher-failed"]
     assert allowed.verdict.action is Action.PASS, (
         "what the public may not ask for is no trouble of the origin"
     )

@@ -50,11 +50,30 @@ class Failure(StrEnum):
     INTERNAL = "internal"
 
 
-#: Failures that are local to this process: they depend on the CAs it trusts, the addresses it may
-#: connect to, its agent and overrides, or its own bugs. Other processes must not act on them.
-LOCAL_FAILURES = frozenset(
-    (Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
-)
+class Scope(StrEnum):
+    """What a failure is about, and so which requests wait until robots.txt is tried again.
+
+    Invariant: a scope only says which requests wait. No failure permits more than another.
+    """
+
+    SITE = "site"  # all requests, of every process that shares the store
+    ROUTE = "route"  # those of this process by the same parent proxy, local address or network
+    ASKER = "asker"  # those of this process: its settings, hooks or resources are the cause
+
+
+#: Kinds of failures that depend on this process: the CAs it trusts, the addresses it may connect
+#: to, its agent and overrides, or its own bugs.
+_OF_ASKER = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
+#: Statuses with which a proxy answers for a site that it does not reach, or for itself (RFC 9110
+#: sections 15.5.8, 15.6.3 to 15.6.5).
+PROXY_STATUSES = frozenset((407, 502, 503, 504))
+
+
+def usual_scope(failure: Failure) -> Scope:
+    """What a failure of this kind is about if nothing else is known."""
+    return Scope.ASKER if failure in _OF_ASKER else Scope.SITE
+
+
 #: RFC 9309 section 2.3.1.2.
 REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))
 
@@ -91,6 +110,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     `public`: whether the server's address is public; None if unknown, as behind another proxy.
     `was_followed`: the response is a redirect that the fetcher has already followed by itself.
     `queued`: seconds the fetch waited in the crawler before it was sent.
+    `relay`: the parent proxy that received the request as plain HTTP, so that the response may be
+    its own.
     """
 
     status: int
@@ -101,15 +122,38 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     public: bool | None = None
     was_followed: bool = False
     queued: float = 0.0
+    relay: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """No usable response. `detail` is for people and contains no secret; `queued` as in
-    `Fetched`."""
+    """No usable response. `detail` is for people and contains no secret; `queued` as in `Fetched`.
+
+    `about` is the scope, if the fetcher knows better than the kind of failure tells. `route` names
+    the parent proxy or local address that was used; empty: none. `is_chosen_anew`: the project
+    chooses a route for each fetch, so that the next one may take another.
+    """
 
     failure: Failure
     detail: str = ""
     queued: float = 0.0
+    about: Scope | None = None
+    route: str = ""
+    is_chosen_anew: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        """What the failure is about."""
+        return self.about or usual_scope(self.failure)
+
+    def on_route(self, route: str, *, is_chosen_anew: bool = False) -> Failed:
+        """This failure, of a fetch by a route. If that is not the direct one, the failure is the
+        route's and not the site's: nothing shows which of the two failed."""
+        is_askers = self.scope is Scope.ASKER and self.failure is not Failure.TLS
+        if not route or is_askers or self.about is Scope.ASKER:
+            return self
+        return msgspec.structs.replace(
+            self, about=Scope.ROUTE, route=route, is_chosen_anew=is_chosen_anew
+        )
 
 
 FetchOutcome = Fetched | Failed

@@ -14,7 +14,8 @@ from robots_guard.rep.dialect import Dialect
 CLOCK_SKEW = 300.0  # seconds; a copy from further in the future means that a clock has jumped
 STALE_WHILE_REVALIDATE = 3600.0  # RFC 5861 section 3, within the dialect's cap
 STALE_IF_ERROR = 30 * 86400.0  # RFC 9309 section 2.3.1.4 suggests 30 days
-RETRY_MIN, RETRY_MAX = 30.0, 3600.0
+RETRY_MIN, RETRY_MAX = 1.0, 3600.0
+SOONEST = 0.05  # seconds until another route is tried at the earliest
 LONGEST_BACKOFF = RETRY_MAX * 1.25  # see `backoff`
 UNTRIED = 900.0  # seconds an overdue retry may be late before a failure counts as a new trouble
 _OVERFLOW = 2.0**31  # RFC 9111 section 1.2.2
@@ -71,11 +72,21 @@ def freshness(age: float, stated: float | None, dialect: Dialect) -> Freshness:
 
 
 def backoff(attempts: int, spread: float) -> float:
-    """Seconds until the next try after `attempts` failures.
+    """Seconds until the next try after `attempts` failures, whatever they are about.
 
-    30 s, doubling up to 1 h, times 1 to 1.25 by `spread` in 0..1.
+    1 s, because most failures are short, doubling up to 1 h, times 1 to 1.25 by `spread` in 0..1.
     """
     return min(RETRY_MAX, RETRY_MIN * 2.0 ** min(attempts - 1, 16)) * (1 + spread / 4)
+
+
+def until_other_route(failing: float) -> float:
+    """Seconds until another route is tried, after routes have failed for `failing` seconds.
+
+    A crawl that picks a parent proxy at random meets one that works after a few tries, so the tries
+    begin close together. A sixteenth of the time that has passed makes them a geometric series, of
+    about 150 in an hour if no route works.
+    """
+    return max(SOONEST, failing / 16)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float:

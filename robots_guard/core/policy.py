@@ -14,7 +14,14 @@ from functools import cached_property
 
 import msgspec
 
-from robots_guard.core.access import Access, Failure, access_of, access_of_failure, is_trouble
+from robots_guard.core.access import (
+    Access,
+    Failure,
+    Scope,
+    access_of,
+    access_of_failure,
+    is_trouble,
+)
 from robots_guard.core.freshness import (
     CLOCK_SKEW,
     LONGEST_BACKOFF,
@@ -54,7 +61,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """robots.txt cannot be fetched at present: since when, how often it was tried, when to try
-    next."""
+    next.
+
+    `route` is the one that has failed, if the trouble is about that.
+    """
 
     failure: Failure
     detail: str = ""
@@ -64,13 +74,22 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     retry_at: float
     tls_verified: bool = True  # of the response that caused it, as in a document
+    scope: Scope = Scope.SITE
+    route: str = ""
 
     @property
     def says(self) -> str:
         """A description for people."""
         if self.failure is Failure.STATUS and self.detail:
-            return self.detail  # such as "status 503"
-        return ": ".join(filter(None, (self.failure.value, self.detail)))
+            return f"{self.detail}{self.by}"  # such as "status 503"
+        return ": ".join(filter(None, (self.failure.value, self.detail))) + self.by
+
+    @property
+    def by(self) -> str:
+        """The route that failed, as the end of a sentence."""
+        if self.scope is not Scope.ROUTE:
+            return ""
+        return f" (through {self.route})" if self.route else " (on the direct route)"
 
     @property
     def next_try(self) -> float:
@@ -224,7 +243,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return access_of(document.status, dialect), document
 
     def _meaning_of_trouble(self, dialect: Dialect) -> Access:
-        if self.trouble is None:
+        # What a proxy or this process answers says nothing about the site.
+        if self.trouble is None or self.trouble.scope is not Scope.SITE:
             return Access.UNREACHABLE
         if self.trouble.status is not None and is_trouble(self.trouble.status):
             return access_of(self.trouble.status, dialect)
@@ -251,6 +271,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self
         assert cached is not None
         return msgspec.structs.replace(self, document=other, reservations=cached.reservations)
+
+    @property
+    def is_known_elsewhere(self) -> bool:
+        """Whether another process may know more: this policy is nothing but a failure that is not
+        shared."""
+        trouble = self.trouble
+        return self.document is None and trouble is not None and trouble.scope is not Scope.SITE
 
     @property
     def settled_at(self) -> float:

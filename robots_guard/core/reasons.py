@@ -90,6 +90,8 @@ class Reason(StrEnum):
     MIRROR = "mirror"
     RESTRICTED = "restricted"
     UNREACHABLE = "unreachable"
+    ROUTE_FAILED = "route-failed"
+    FETCHER_FAILED = "fetcher-failed"
     CRAWL_DELAY = DelaySource.CRAWL_DELAY.value
     REQUEST_RATE = DelaySource.REQUEST_RATE.value
     VISIT_TIME = DelaySource.VISIT_TIME.value
@@ -143,6 +145,18 @@ MEANINGS: dict[str, Meaning] = {
     Reason.UNREACHABLE: Meaning(
         "The site's robots.txt cannot be fetched, so it is not known what it allows.",
         Party.SITE,
+        heritrix=PREREQUISITE_FAILED,
+    ),
+    Reason.ROUTE_FAILED: Meaning(
+        "The site's robots.txt cannot be fetched by the route of this request (its parent proxy, its"
+        " local address, or the network of this machine), so it is not known what it allows.",
+        Party.OPERATOR,
+        heritrix=PREREQUISITE_FAILED,
+    ),
+    Reason.FETCHER_FAILED: Meaning(
+        "This process cannot fetch the site's robots.txt, because of its own settings, components or"
+        " resources, so it is not known what it allows.",
+        Party.OPERATOR,
         heritrix=PREREQUISITE_FAILED,
     ),
     Reason.CRAWL_DELAY: Meaning(

@@ -49,18 +49,26 @@ import zlib
 import msgspec
 
 from robots_guard.core.access import (
-    LOCAL_FAILURES,
     MAX_BODY,
     MAX_RESERVATIONS,
+    PROXY_STATUSES,
     REDIRECTS,
     Failed,
     Failure,
     Fetched,
     FetchOutcome,
     File,
+    Scope,
     is_trouble,
+    usual_scope,
 )
-from robots_guard.core.freshness import RETRY_MAX, backoff, retry_after, stated_lifetime
+from robots_guard.core.freshness import (
+    RETRY_MAX,
+    backoff,
+    retry_after,
+    stated_lifetime,
+    until_other_route,
+)
 from robots_guard.core.location import UnusableLocation, resolve
 from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.verdict import Action, Verdict
@@ -120,7 +128,14 @@ class Fetching(msgspec.Struct, frozen=True):
     ) -> Fetching | Redirected | JudgingReservations | Settled:
         """Follow a redirect, ask for a verdict on it, or end with a document or trouble."""
         if isinstance(outcome, Failed):
-            return self.in_trouble(now, outcome.failure, outcome.detail)
+            return self.in_trouble(
+                now,
+                outcome.failure,
+                outcome.detail,
+                scope=outcome.scope,
+                route=outcome.route,
+                is_chosen_anew=outcome.is_chosen_anew,
+            )
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
             return self._follow(outcome, now)
         if outcome.status == 304 and self.conditions:
@@ -221,10 +236,14 @@ class Fetching(msgspec.Struct, frozen=True):
 
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
+        # A proxy that does not reach a site answers with these, and does not say when to come back.
+        is_by_relay = bool(outcome.relay) and outcome.status in PROXY_STATUSES and not wait
         return self.in_trouble(
             now,
             Failure.STATUS,
             f"status {outcome.status}",
+            scope=Scope.ROUTE if is_by_relay else Scope.SITE,
+            route=outcome.relay,
             status=outcome.status,
             wait=wait,
             answer=outcome,
@@ -236,12 +255,23 @@ class Fetching(msgspec.Struct, frozen=True):
         failure: Failure,
         detail: str,
         *,
+        scope: Scope | None = None,
+        route: str = "",
+        is_chosen_anew: bool = False,
         status: int | None = None,
         wait: float = 0.0,
         answer: Fetched | None = None,
     ) -> Settled:
         """Settle on trouble, together with the stored document, if there is one."""
-        attempts, since = self._attempts(now)
+        scope = scope or usual_scope(failure)
+        before = self._before(now, scope)
+        attempts, since = 1, now
+        if before is not None:
+            # A clock may have jumped backwards.
+            attempts, since = before.attempts + 1, min(before.since, now)
+        pause = backoff(attempts, self._spread(attempts))
+        if is_chosen_anew:
+            pause = min(pause, until_other_route(now - since))
         trouble = FetchTrouble(
             failure=failure,
             detail=detail[:MAX_FAILURE],
@@ -250,7 +280,9 @@ class Fetching(msgspec.Struct, frozen=True):
             at=now,
             attempts=attempts,
             tls_verified=self.tls_verified if answer is None else self._verified(answer),
-            retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),
+            retry_at=now + max(wait, pause),
+            scope=scope,
+            route=route,
         )
         return Settled(
             Policy(
@@ -261,12 +293,12 @@ class Fetching(msgspec.Struct, frozen=True):
             )
         )
 
-    def _attempts(self, now: float) -> tuple[int, float]:
-        """How often in succession the fetch has failed, this time included, and since when."""
+    def _before(self, now: float, scope: Scope) -> FetchTrouble | None:
+        """The trouble that a failure continues, if there is one."""
         before = self.cached.trouble if self.cached else None
-        if before is None or not before.continues(now):
-            return 1, now
-        return before.attempts + 1, min(before.since, now)  # a clock may have jumped backwards
+        if before is None or before.scope is not scope or not before.continues(now):
+            return None
+        return before
 
     def _spread(self, attempts: int) -> float:
         """A number in 0..1 by origin and attempt, so that origins that failed together are not
@@ -370,7 +402,7 @@ class FetchingReservations(msgspec.Struct, frozen=True):
         """Follow a redirect, or settle on the answer or the reason why there is none."""
         if isinstance(outcome, Failed):
             why = ": ".join(filter(None, (outcome.failure, outcome.detail)))
-            return self.failed(now, why, is_local=outcome.failure in LOCAL_FAILURES)
+            return self.failed(now, why, is_local=outcome.scope is not Scope.SITE)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
             return self._follow(outcome, now)
         if outcome.status == 304 and self.conditions:

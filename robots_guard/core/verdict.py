@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from robots_guard.core.access import REDIRECT_LIMITS, Access
+from robots_guard.core.access import REDIRECT_LIMITS, Access, Failure, Scope
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import (
     DelaySource,
@@ -35,6 +35,13 @@ from robots_guard.text import span
 
 REPORT_ONLY = "report_only"  # in `Verdict.relaxed`
 BY_OVERRIDE = "override="  # begins `Verdict.relaxed`, before the id of the override
+REJUDGE_MIN = 30.0  # seconds until a request that a rule forbids is judged again at the earliest
+#: The reasons by what the trouble is about.
+REASONS = {
+    Scope.SITE: Reason.UNREACHABLE,
+    Scope.ROUTE: Reason.ROUTE_FAILED,
+    Scope.ASKER: Reason.FETCHER_FAILED,
+}
 
 
 class Action(StrEnum):
@@ -408,7 +415,7 @@ def _defer_disallowed(
         since = min(question.deferral.since, now)
     if not now < since + terms.max_defer:
         return verdict
-    renewed = max(policy.expires_at(terms.dialect), now + RETRY_MIN)
+    renewed = max(policy.expires_at(terms.dialect), now + REJUDGE_MIN)
     return msgspec.structs.replace(
         verdict, action=Action.DEFER, until=min(renewed, since + terms.max_defer)
     )
@@ -556,34 +563,35 @@ def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict
 
 def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     trouble = policy.trouble
+    reason = Reason.UNREACHABLE
+    if trouble is not None and trouble.failure is not Failure.REDIRECT_DISALLOWED:
+        reason = REASONS[trouble.scope]
     detail = _describe(trouble)
     if terms.on_redirect_limit == "allow" and trouble and trouble.failure in REDIRECT_LIMITS:
         return Verdict(
             action=Action.PASS,
-            reason=Reason.UNREACHABLE,
+            reason=reason,
             relaxed="on_redirect_limit=allow",
             detail=detail,
         )
     if terms.on_unreachable == "allow":
         return Verdict(
             action=Action.PASS,
-            reason=Reason.UNREACHABLE,
+            reason=reason,
             relaxed="on_unreachable=allow",
             detail=detail,
         )
     if terms.on_unreachable == "defer" and trouble:
         if now - trouble.since < terms.max_defer:
             until = min(trouble.next_try, trouble.since + terms.max_defer)
-            return Verdict(
-                action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail
-            )
+            return Verdict(action=Action.DEFER, reason=reason, until=until, detail=detail)
         detail = f"{detail}; for {span(now - trouble.since)}, longer than max_defer"
-    return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
+    return Verdict(action=Action.DROP, reason=reason, detail=detail)
 
 
 def _describe(trouble: FetchTrouble | None) -> str | None:
     if trouble is None:
         return None
     if trouble.status is None:
-        return f"{trouble.failure}: {trouble.detail}"
-    return f"robots.txt answered {trouble.status}"
+        return f"{trouble.failure}: {trouble.detail}{trouble.by}"
+    return f"robots.txt answered {trouble.status}{trouble.by}"

@@ -33,7 +33,7 @@ from robots_guard.fetch.destinations import (
 )
 from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.fetch.plain_errors import LONGEST, in_plain_words
+from robots_guard.fetch.plain_errors import LONGEST, in_plain_words, scope_of
 from robots_guard.origin import split_url
 
 RECEIVE_BUFFER = 32 * 1024  # bytes; Linux doubles it
@@ -83,6 +83,7 @@ class HttpFetcher:
         self._user_agent = user_agent
         self._destinations = destinations or Destinations()
         self._proxy = proxy
+        self.route = proxy_name(proxy)
         self._tls = tls or ssl.create_default_context()
         self._verifies = self._tls.verify_mode is ssl.CERT_REQUIRED and self._tls.check_hostname
 
@@ -102,9 +103,13 @@ class HttpFetcher:
                 asyncio.timeout(get.limits.total),
                 self._session(get.limits, visit) as session,
             ):
-                return await self._get(session, url, get, visit)
+                outcome = await self._get(session, url, get, visit)
         except Exception as error:  # noqa: BLE001  a fetcher never raises: an error is an outcome
-            return Failed(failure=_failure(error), detail=_describe(error))
+            about = scope_of((error, getattr(error, "os_error", None)))
+            outcome = Failed(failure=_failure(error), detail=_describe(error), about=about)
+        if isinstance(outcome, Failed):
+            return outcome.on_route(self.route)
+        return outcome
 
     def _session(self, limits: Limits, visit: HostVisit) -> aiohttp.ClientSession:
         """Return a session for one fetch, so that nothing is bound to a loop or carried from site
@@ -161,6 +166,7 @@ class HttpFetcher:
                 truncated=body.truncated,
                 tls_verified=url.scheme == "https" and self._verifies,
                 public=visit.public,
+                relay=self.route if url.scheme == "http" else "",
             )
 
 
@@ -259,6 +265,11 @@ async def _read(answer: aiohttp.ClientResponse, body: Plain) -> int:
             break
     body.end()
     return content
+
+
+def proxy_name(url: str) -> str:
+    """A parent proxy in records: its host and port, without credentials."""
+    return url.rpartition("@")[2].rpartition("://")[2].rstrip("/")
 
 
 def _percent(found: re.Match[str]) -> str:

@@ -1,4 +1,5 @@
-"""Plain errors: the messages of OpenSSL, the system and the HTTP libraries as words for people.
+"""Plain errors: the messages of OpenSSL, the system and the HTTP libraries as words for people, and
+what the system's errors are about.
 
 Every fetcher describes its failures by `in_plain_words`, so that a record says the same of a fault
 whichever library met it. It keeps a message that is not in the table.
@@ -6,8 +7,33 @@ whichever library met it. It keeps a message that is not in the table.
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
+import ssl
+from collections.abc import Iterable
 
+from robots_guard.core.access import Scope
+
+#: errno(3) and getaddrinfo(3): errors of this machine's way to the network, and of this process.
+_SCOPES = {
+    **dict.fromkeys(
+        (
+            errno.ENETUNREACH,
+            errno.ENETDOWN,
+            errno.EHOSTUNREACH,
+            errno.EADDRNOTAVAIL,
+            errno.EACCES,
+            errno.EPERM,
+            socket.EAI_AGAIN,  # no name server has answered
+            socket.EAI_FAIL,
+        ),
+        Scope.ROUTE,
+    ),
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, socket.EAI_MEMORY), Scope.ASKER
+    ),
+}
 LONGEST = 200  # characters of a description
 UNTRUSTED = "the certificate is not trusted"
 UNKNOWN_AUTHORITY = f"{UNTRUSTED}: unknown authority"
@@ -75,4 +101,15 @@ def in_plain_words(message: str) -> str | None:
     for pattern, words in _SAID:
         if found := pattern.search(message):
             return words.format(rest=(found.groupdict().get("rest") or "").strip())[:LONGEST]
+    return None
+
+
+def scope_of(errors: Iterable[BaseException | None]) -> Scope | None:
+    """What an error and its causes are about; None if their numbers do not tell."""
+    for error in errors:
+        if isinstance(error, ssl.SSLError):  # its number is OpenSSL's
+            continue
+        number = getattr(error, "errno", None) or getattr(error, "osError", None)  # Twisted's name
+        if isinstance(number, int) and number in _SCOPES:
+            return _SCOPES[number]
     return None

@@ -1,9 +1,9 @@
 """The policy cache: policies in this process's memory, in front of the store that processes share.
 
 Invariant: the guard checks memory before the store, so a policy in memory is used without waiting.
-A store that fails is a cache miss: it is counted and logged, and never an error for the caller. A
-failure that is local to this process never replaces a document in the store: the stored document
-may be newer, or trusted by processes with other CAs.
+A store that fails is a cache miss: it is counted and logged, and never an error for the caller.
+Invariant: only what is about the site is put into memory and store as its policy. A failure of a
+route or of this process is kept apart, and shown to those requests only that it is about.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import contextlib
 import math
 from collections.abc import Callable
 
-from robots_guard.core.access import LOCAL_FAILURES
+import msgspec
+
+from robots_guard.core.access import Scope
 from robots_guard.core.lease import Taken
-from robots_guard.core.policy import Policy
+from robots_guard.core.policy import FetchTrouble, Policy
 from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.guard.calls import Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, PolicyStore
+
+MAX_APART = 10_000  # failures of routes and of this process that are remembered
 
 
 class PolicyCache:
@@ -49,10 +53,20 @@ class PolicyCache:
         self._counters = counters
         self._demands_verified = demands_verified
         self._agent = agent
+        # By origin and route; None in the place of the route: of all routes, as the asker is the
+        # cause. A dict, because each of its operations is atomic among threads.
+        self._apart: dict[tuple[Origin, str | None], FetchTrouble] = {}
 
-    def get_local(self, origin: Origin) -> Policy | None:
-        """Return the policy in memory."""
-        return self._usable_part(self._memory.get(origin))
+    def get_local(self, origin: Origin, route: str = "") -> Policy | None:
+        """Return the policy in memory, as it is for requests by a route."""
+        policy = self._usable_part(self._memory.get(origin))
+        if not self._apart:  # the usual case
+            return policy
+        for key in ((origin, route), (origin, None)):
+            trouble = self._apart.get(key)
+            if trouble is not None:
+                policy = _with_trouble(policy, origin, trouble)
+        return policy
 
     def has_local(self, policy: Policy) -> bool:
         """Whether this very policy is the one in memory."""
@@ -100,19 +114,24 @@ class PolicyCache:
     def _note_damage(self, error: DamagedValue) -> None:
         self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
 
-    async def put(self, policy: Policy, after: Callable[[], None] | None = None) -> Policy:
-        """Put a policy into memory and, unless its failure is local to this process, into the
-        store.
+    async def put(
+        self, policy: Policy, route: str = "", after: Callable[[], None] | None = None
+    ) -> Policy:
+        """Put a policy that was fetched by a route into memory and store, unless its failure is not
+        the site's.
 
         Returns what is now stored: after a failed fetch that may include a document which the store
         already had. `after`, if given, is called in the same thread after the policy has been
         stored, so that a further call to the store needs no change of threads. It must not raise.
         """
+        if policy.trouble is not None and policy.trouble.scope is not Scope.SITE:
+            self.put_apart(policy.origin, policy.trouble, route)
+            return policy
+        for key in ((policy.origin, route), (policy.origin, None)):  # they work
+            self._apart.pop(key, None)
         now = self._clocks.now()
         self._memory.put(policy, now)
-        if self._store is None or (
-            policy.trouble is not None and policy.trouble.failure in LOCAL_FAILURES
-        ):
+        if self._store is None:
             return policy
         try:
             kept = await self._calls.make(_put_with_document, self._store, policy, now, after)
@@ -126,10 +145,13 @@ class PolicyCache:
         self._memory.put(stored, now)
         return stored
 
-    def put_local(self, policy: Policy) -> None:
-        """Put a policy into memory only: an internal error of this process must not affect other
-        processes."""
-        self._memory.put(policy, self._clocks.now())
+    def put_apart(self, origin: Origin, trouble: FetchTrouble, route: str) -> None:
+        """Keep a failure that is not the site's, for the requests that it is about."""
+        key = (origin, route if trouble.scope is Scope.ROUTE else None)
+        self._apart.pop(key, None)  # so that it is the last
+        self._apart[key] = trouble
+        for oldest in list(self._apart)[: len(self._apart) - MAX_APART]:
+            self._apart.pop(oldest, None)
 
     def close(self) -> None:
         """Release the store."""
@@ -152,6 +174,17 @@ class PolicyCache:
         if trouble is None:
             return None
         return Policy(origin=policy.origin, trouble=trouble)
+
+
+def _with_trouble(policy: Policy | None, origin: Origin, trouble: FetchTrouble) -> Policy:
+    """The policy together with a failure that is not the site's, unless it is later than that, or
+    the site is left alone for longer anyway."""
+    if policy is None:
+        return Policy(origin=origin, trouble=trouble)
+    of_site = policy.trouble
+    if policy.settled_at > trouble.at or (of_site and of_site.next_try > trouble.next_try):
+        return policy
+    return msgspec.structs.replace(policy, trouble=trouble)
 
 
 def _put_with_document(

@@ -75,16 +75,17 @@ class Checks:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def run_from_memory(self, question: Question, terms: Terms) -> Decided | None:
-        """Return the result of a check that needs no I/O; None if it needs any."""
+    def run_from_memory(self, question: Question, terms: Terms, route: str = "") -> Decided | None:
+        """Return the result of a check of a request by a route that needs no I/O; None if it needs
+        any."""
         shortcut = self._shortcuts.get((question.origin, question.agent))
         if shortcut is not None and self._cache.has_local(shortcut.policy):
             decided = shortcut.decide(question, terms, self._clocks.now())
             if decided is not None and not self._turns.is_paused(question.origin):
                 return decided
-        return self._drive_from_memory(question, terms)
+        return self._drive_from_memory(question, terms, route)
 
-    def _drive_from_memory(self, question: Question, terms: Terms) -> Decided | None:
+    def _drive_from_memory(self, question: Question, terms: Terms, route: str) -> Decided | None:
         """Drive a check to its end without I/O; keep a shortcut for the next question. Returns None
         if the check needs I/O."""
         state = check.begin(question, terms)
@@ -96,7 +97,9 @@ class Checks:
             return self._run_exempted(state, question)
         if isinstance(state, Timing):
             return self._run_timing(state, question)
-        cached = self._cache.get_local(question.origin)
+        cached = self._cache.get_local(question.origin, route)
+        if cached is not None and cached.is_known_elsewhere and self._cache.shared:
+            return None
         if isinstance(state, Pinned) and self._may_be_stored(question.origin, cached):
             return None
         judging = state.next(cached, self._clocks.now())
@@ -186,9 +189,12 @@ class Checks:
         terms: Terms,
         deadline: float,
         renew: Renew,
+        route: str = "",
     ) -> tuple[Decided, str]:
-        """Drive a check to its end; return its result and where the policy was found."""
-        return await self._drive(check.begin(question, terms), question, terms, deadline, renew)
+        """Drive a check of a request by a route to its end; return its result and where the policy
+        was found."""
+        state = check.begin(question, terms)
+        return await self._drive(state, question, terms, deadline, renew, route)
 
     async def run_under(
         self, policy: Policy, question: Question, terms: Terms, deadline: float
@@ -205,12 +211,13 @@ class Checks:
         terms: Terms,
         deadline: float,
         renew: Renew,
+        route: str = "",
     ) -> tuple[Decided, str]:
         origin, source = question.origin, ""
         while True:
             match state:
                 case Lookup():
-                    cached, source = await self.look_up_in_time(origin, deadline)
+                    cached, source = await self.look_up_in_time(origin, deadline, route)
                     state = state.next(cached, self._clocks.now())
                 case Renewing():
                     source = "fetch"
@@ -280,28 +287,35 @@ class Checks:
         self,
         origin: Origin,
         deadline: float,
+        route: str = "",
     ) -> tuple[Policy | TimedOut | None, str]:
         """Look the policy up, unless the store takes longer than until the deadline."""
         try:
-            return await self.look_up(origin, self.time_left(deadline))
+            return await self.look_up(origin, self.time_left(deadline), route)
         except OutOfTime as error:
             return TimedOut(str(error)), ""
 
-    async def look_up(self, origin: Origin, within: float = math.inf) -> tuple[Policy | None, str]:
+    async def look_up(
+        self, origin: Origin, within: float = math.inf, route: str = ""
+    ) -> tuple[Policy | None, str]:
         """Return the policy in memory if it is usable, else that in the store, and where it was
         found.
 
         Another process may have renewed the one in the store.
         """
-        near = self._cache.get_local(origin)
-        if near is not None and (not self._cache.shared or self.is_usable(near)):
+        near = self._cache.get_local(origin, route)
+        if near is not None and (not self._cache.shared or self._is_enough(near)):
             return near, "memory"
         far = await self._cache.get_shared(origin, within)
         # A renewal may have ended during the look-up in the store.
-        near = self._cache.get_local(origin)
+        near = self._cache.get_local(origin, route)
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
+
+    def _is_enough(self, near: Policy) -> bool:
+        """Whether a policy in memory is used without asking the store."""
+        return self.is_usable(near) and not near.is_known_elsewhere
 
     def _soon(self, deadline: float) -> float:
         """Return the deadline for what an exempted request does not depend on."""

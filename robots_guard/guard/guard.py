@@ -39,7 +39,7 @@ from robots_guard.guard.threads import run_within
 from robots_guard.guard.turn_check import TurnCheck
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
-from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store
+from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store, route_of
 
 log = logging.getLogger("robots_guard")
 
@@ -188,7 +188,8 @@ class Guard:
         terms = self._options.terms
         try:
             terms = self._overrides.terms(question.origin)
-            decided = self._checks.run_from_memory(question, terms)
+            route = route_of(fetcher or self._fetcher)
+            decided = self._checks.run_from_memory(question, terms, route)
             if decided is not None and decided.renew:
                 self._refresh_in_background(question.origin, decided, fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
@@ -204,8 +205,11 @@ class Guard:
         terms, deadline = self._options.terms, began + self._options.decision_timeout
         try:
             terms = self.terms(question.origin)
-            renew = partial(self._renewals.fetch_within, fetcher=fetcher or self._fetcher)
-            decided, source = await self._checks.run(question, terms, deadline, renew)
+            used = fetcher or self._fetcher
+            renew = partial(self._renewals.fetch_within, fetcher=used)
+            decided, source = await self._checks.run(
+                question, terms, deadline, renew, route_of(used)
+            )
             if decided.renew:
                 self._refresh_in_background(question.origin, decided, fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
@@ -315,7 +319,7 @@ class Guard:
     ) -> Policy:
         """Return the policy that a check would use; with `renew`, fetch it from the origin
         first."""
-        cached, _ = await self._checks.look_up(origin)
+        cached, _ = await self._checks.look_up(origin, route=route_of(fetcher or self._fetcher))
         if cached is not None and not renew and self._checks.is_usable(cached):
             return cached
         return await self._renewals.fetch(origin, cached, fetcher or self._fetcher)
@@ -328,7 +332,8 @@ class Guard:
         """
         deadline = self._clocks.monotonic() + self._options.decision_timeout
         try:
-            cached, _ = await self._checks.look_up_in_time(origin, deadline)
+            route = route_of(fetcher or self._fetcher)
+            cached, _ = await self._checks.look_up_in_time(origin, deadline, route)
             if cached is None or (isinstance(cached, Policy) and not self._checks.is_fresh(cached)):
                 left = self._checks.time_left(deadline)
                 cached = await self._renewals.fetch_within(
@@ -400,14 +405,14 @@ class Guard:
     ) -> None:
         cached = decided.policy
         if cached is None or cached.is_pinned:
-            cached = self._cache.get_local(origin)
+            cached = self._cache.get_local(origin, route_of(fetcher or self._fetcher))
         self._renewals.refresh_in_background(origin, cached, fetcher or self._fetcher)
 
     async def _policy_in_time(
         self, origin: Origin, fetcher: Fetcher, deadline: float
     ) -> Policy | TimedOut:
         """Return a usable policy, renewed if necessary."""
-        cached, _ = await self._checks.look_up_in_time(origin, deadline)
+        cached, _ = await self._checks.look_up_in_time(origin, deadline, route_of(fetcher))
         if isinstance(cached, TimedOut) or (cached is not None and self._checks.is_usable(cached)):
             return cached
         left = self._checks.time_left(deadline)

@@ -24,13 +24,13 @@ from typing import assert_never
 
 from robots_guard.core import lease, renewal
 from robots_guard.core.access import (
-    LOCAL_FAILURES,
     Failed,
     Failure,
     Fetched,
     FetchOutcome,
     Get,
     Limits,
+    Scope,
 )
 from robots_guard.core.check import TimedOut
 from robots_guard.core.events import FetchMade
@@ -45,7 +45,7 @@ from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.own_requests import OwnRequests
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin, split_url
-from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime
+from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime, route_of
 
 log = logging.getLogger("robots_guard")
 
@@ -63,13 +63,14 @@ class _Ending(Exception):
 class _Job:
     """One renewal of an origin. `for_redirect`: it is needed to judge the target of another
     origin's redirect. `public_only`: that other origin is public, so only public addresses may be
-    connected to."""
+    connected to. `route` is that of the fetcher."""
 
     origin: Origin
     cached: Policy | None
     fetcher: Fetcher
     for_redirect: bool = False
     public_only: bool = False
+    route: str = ""
 
 
 class SingleFlight:
@@ -116,6 +117,7 @@ class SingleFlight:
         self._gate = self._runtime.semaphore(FETCHES)
         self._redirect_gate = self._runtime.semaphore(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
+        self._routes: dict[Origin, str] = {}  # of those
         # By origin and `public_only`.
         self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}
         self._tokens: dict[_Job, str] = {}  # of the leases this process holds
@@ -132,10 +134,11 @@ class SingleFlight:
         running = self._running.get(origin)
         if running is not None:
             return running
-        job = _Job(origin, cached, fetcher)
+        job = _Job(origin, cached, fetcher, route=route_of(fetcher))
         handle = self._runtime.spawn(self._renewal(job))
         if not handle.done():  # an eager task may have ended already
             self._running[origin] = handle
+            self._routes[origin] = job.route
         return handle
 
     def refresh_in_background(
@@ -154,14 +157,24 @@ class SingleFlight:
         self, seconds: float, origin: Origin, cached: Policy | None, fetcher: Fetcher
     ) -> Policy | TimedOut:
         """Return the policy that the renewal results in, if in time. The renewal continues in any
-        case."""
+        case.
+
+        If a renewal that was running already has failed by another route, a further one begins.
+        """
         if self._waiting >= WAITERS:
             return TimedOut(f"{WAITERS} requests already wait for a robots.txt")
         self._waiting += 1
+        route, deadline = route_of(fetcher), self._clocks.monotonic() + seconds
         try:
-            handle = self.begin(origin, cached, fetcher)
-            if handle.done() or await self._runtime.wait_at_most(handle, seconds):
-                return await self._runtime.wait(handle)
+            while (left := deadline - self._clocks.monotonic()) >= 0:
+                taken = self._routes.get(origin, route)
+                handle = self.begin(origin, cached, fetcher)
+                if not (handle.done() or await self._runtime.wait_at_most(handle, left)):
+                    break
+                policy = await self._runtime.wait(handle)
+                trouble = policy.trouble
+                if taken == route or trouble is None or trouble.scope is not Scope.ROUTE:
+                    return policy
         finally:
             self._waiting -= 1
         return TimedOut("no robots.txt within the decision timeout")
@@ -183,7 +196,7 @@ class SingleFlight:
         key = (origin, redirected.following.public_only)
         handle = self._for_redirects.get(key)
         if handle is None:
-            following = _Job(origin, cached, job.fetcher, True, key[1])
+            following = _Job(origin, cached, job.fetcher, True, key[1], job.route)
             handle = self._runtime.spawn(self._renewal(following))
             if not handle.done():
                 self._for_redirects[key] = handle
@@ -234,6 +247,7 @@ class SingleFlight:
                 self._for_redirects.pop((job.origin, job.public_only), None)
             else:
                 self._running.pop(job.origin, None)
+                self._routes.pop(job.origin, None)
 
     def _settle_failed(self, job: _Job, error: Exception) -> Policy:
         failed = Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
@@ -241,8 +255,8 @@ class SingleFlight:
             failed, self._clocks.now()
         )
         assert isinstance(settled, renewal.Settled)
-        if not job.for_redirect:
-            self._cache.put_local(settled.policy)
+        if not job.for_redirect and settled.policy.trouble is not None:
+            self._cache.put_apart(job.origin, settled.policy.trouble, job.route)
         return settled.policy
 
     async def _run(self, job: _Job) -> Policy:
@@ -287,18 +301,18 @@ class SingleFlight:
 
     async def _cache_result(self, job: _Job, policy: Policy) -> Policy:
         """Cache a fetched policy, and release the lease in the same call to the store; return what
-        is now cached. A failure local to the redirect is not cached."""
+        is now cached. A failure of a renewal for a redirect that is not the site's is not cached."""
         if (
             job.for_redirect
             and policy.trouble is not None
-            and policy.trouble.failure in LOCAL_FAILURES
+            and policy.trouble.scope is not Scope.SITE
         ):
             return policy
         token = self._tokens.get(job)
         if self._leases is None or token is None:
-            return await self._cache.put(policy)
+            return await self._cache.put(policy, job.route)
         release = _ReleaseAfterPut(self._leases, job.origin, token)
-        stored = await self._cache.put(policy, release)
+        stored = await self._cache.put(policy, job.route, release)
         if release.is_done:
             self._tokens.pop(job, None)
         return stored
@@ -344,6 +358,8 @@ class SingleFlight:
         self._counters.counts["fetch/count"] += 1
         get, began = self._get(state, deadline), self._clocks.monotonic()
         outcome = await job.fetcher.fetch(get)
+        if isinstance(outcome, Failed):
+            self._counters.counts[f"fetch/{outcome.scope}_failure"] += 1
         now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
         await self._record_hop(
             FetchMade(

@@ -113,11 +113,11 @@ def test_fresh_stale_expired(age, stated, expected):
     assert freshness(age, stated, RFC) is expected
 
 
-def test_backoff_doubles_from_30_seconds_to_an_hour():
-    assert [backoff(n, 0.0) for n in (1, 2, 3, 4)] == [30.0, 60.0, 120.0, 240.0]
-    assert backoff(8, 0.0) == RETRY_MAX
+def test_backoff_doubles_from_a_second_to_an_hour():
+    assert [backoff(n, 0.0) for n in (1, 2, 3, 4)] == [1.0, 2.0, 4.0, 8.0]
+    assert backoff(13, 0.0) == RETRY_MAX
     assert backoff(10_000, 0.0) == RETRY_MAX
-    assert backoff(1, 1.0) == 37.5
+    assert backoff(1, 1.0) == 1.25
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from core.walking import walk
 
-from robots_guard.core.access import Access, Failed, Failure, Fetched
+from robots_guard.core.access import Access, Failed, Failure, Fetched, Scope
 from robots_guard.core.freshness import RETRY_MIN, UNTRIED, Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import Fetching, Redirected, Settled, begin
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
+from robots_guard.rep.dialect import DIALECTS, dialect
 
 A = origin_of("https://a.test")
 NOW = 1_800_000_000.0
@@ -170,11 +172,11 @@ def test_an_inconclusive_response_is_trouble(status):
     assert policy.document is None
     assert policy.trouble.status == status
     assert policy.access(NOW, RFC) == (Access.UNREACHABLE, None)
-    assert 30 <= policy.trouble.retry_at - NOW <= 37.5
+    assert 1 <= policy.trouble.retry_at - NOW <= 1.25
 
 
 @pytest.mark.parametrize(
-    ("wait", "lower", "upper"), [("120", 120, 120), ("5", 30, 37.5), ("86400", 3600, 3600)]
+    ("wait", "lower", "upper"), [("120", 120, 120), ("0", 1, 1.25), ("86400", 3600, 3600)]
 )
 def test_retry_after_lengthens_the_backoff_up_to_an_hour(wait, lower, upper):
     trouble = settle(Fetched(status=503, headers={"retry-after": wait})).trouble
@@ -194,7 +196,7 @@ def test_a_retry_after_may_be_a_date():
 def test_each_retry_has_another_spread():
     first = settle(Failed(failure=Failure.DNS))
     second = settle(Failed(failure=Failure.DNS), known=first, now=NOW + 40)
-    spreads = {(first.trouble.retry_at - NOW) / 30, (second.trouble.retry_at - NOW - 40) / 60}
+    spreads = {first.trouble.retry_at - NOW, (second.trouble.retry_at - NOW - 40) / 2}
 
     assert len(spreads) == 2
 
@@ -208,7 +210,7 @@ def test_trouble_counts_attempts_and_keeps_its_start():
     second = settle(Failed(failure=Failure.DNS), known=first, now=NOW + 40)
 
     assert (second.trouble.attempts, second.trouble.since) == (2, NOW)
-    assert 60 <= second.trouble.retry_at - (NOW + 40) <= 75
+    assert 2 <= second.trouble.retry_at - (NOW + 40) <= 2.5
 
 
 def test_trouble_keeps_the_last_good_document_for_30_days():
@@ -345,7 +347,7 @@ def test_a_missing_file_is_cached_as_long_as_an_existing_one(status):
 
 
 def test_a_long_outage_is_retried_at_most_hourly():
-    """30 s, doubling to 1 h, plus a spread per origin."""
+    """1 s, doubling to 1 h, plus a spread per origin."""
     policy, now, tries = settle(Failed(failure=Failure.CONNECT)), NOW, 1
     while now < NOW + 3 * 86400:
         now = policy.trouble.retry_at
@@ -432,7 +434,7 @@ def test_a_redirect_to_a_robots_txt_or_within_the_origin_needs_no_verdict(url):
 @pytest.mark.parametrize(
     ("verdict", "wait"),
     [
-        (NO, 30),
+        (NO, 1),
         (Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=NOW + 500), 500),
         (Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, until=NOW + 86_400), 3600),
     ],
@@ -444,7 +446,7 @@ def test_a_refused_redirect_makes_the_origin_unreachable(verdict, wait):
     assert policy.trouble.failure is Failure.REDIRECT_DISALLOWED
     assert policy.trouble.detail == f"{verdict.reason} at https://b.test/x"
     assert policy.access(NOW, RFC) == (Access.UNREACHABLE, None)
-    assert wait <= policy.trouble.retry_at - NOW <= max(wait, 37.5)
+    assert wait <= policy.trouble.retry_at - NOW <= max(wait, 1.25)
 
 
 def test_the_last_good_copy_is_used_meanwhile():
@@ -548,3 +550,95 @@ def test_a_renewed_document_has_the_current_redirects():
     assert first.document.redirects == ("https://a.test/robots.txt", "https://a.test/1")
     assert renewed.document.redirects == ("https://a.test/robots.txt",)
     assert renewed.document.url == "https://b.test/robots.txt"
+
+
+# -- what a failure is about ----------------------------------------------------------------------------------
+
+BY_PROXY = "proxy:3128"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "scope", "route"),
+    [
+        pytest.param(Failed(failure=Failure.CONNECT), Scope.SITE, "", id="a site that refuses"),
+        pytest.param(Failed(failure=Failure.DNS), Scope.SITE, "", id="a name without an address"),
+        pytest.param(
+            Failed(failure=Failure.CONNECT, about=Scope.ROUTE), Scope.ROUTE, "", id="no network"
+        ),
+        *(
+            pytest.param(
+                Failed(failure=failure).on_route(BY_PROXY), Scope.ROUTE, BY_PROXY, id=f"{failure}"
+            )
+            for failure in Failure
+            if failure not in (Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
+        ),
+        pytest.param(Failed(failure=Failure.TLS), Scope.ASKER, "", id="a certificate"),
+        pytest.param(
+            Failed(failure=Failure.REFUSED).on_route(BY_PROXY), Scope.ASKER, "", id="a hook"
+        ),
+        pytest.param(
+            Failed(failure=Failure.PROTOCOL, about=Scope.ASKER).on_route(BY_PROXY),
+            Scope.ASKER,
+            "",
+            id="a handler",
+        ),
+        pytest.param(Fetched(status=503), Scope.SITE, "", id="503"),
+        pytest.param(
+            Fetched(status=502, relay=BY_PROXY), Scope.ROUTE, BY_PROXY, id="a relay's 502"
+        ),
+        pytest.param(
+            Fetched(status=407, relay=BY_PROXY), Scope.ROUTE, BY_PROXY, id="a relay's 407"
+        ),
+        pytest.param(Fetched(status=500, relay=BY_PROXY), Scope.SITE, "", id="500 by a relay"),
+        pytest.param(
+            Fetched(status=503, relay=BY_PROXY, headers={"retry-after": "9"}),
+            Scope.SITE,
+            "",
+            id="a site that asks for a pause",
+        ),
+    ],
+)
+def test_a_failure_belongs_to_the_one_who_caused_it(outcome, scope, route):
+    trouble = settle(outcome).trouble
+
+    assert trouble.scope is scope
+    if scope is Scope.ROUTE:
+        assert trouble.route == route
+        assert trouble.says.endswith(f"(through {route})" if route else "(on the direct route)")
+
+
+@pytest.mark.parametrize("scope", [Scope.ROUTE, Scope.ASKER])
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_no_dialect_opens_what_only_a_proxy_or_this_process_has_answered(dialect, scope):
+    statuses = (None, 404, 407, 429, 502, 503)
+    failures = (Failure.STATUS, Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT, Failure.CONNECT)
+    for status, failure in itertools.product(statuses, failures):
+        trouble = msgspec.structs.replace(
+            settle(Failed(failure=failure)).trouble, scope=scope, status=status
+        )
+        assert Policy(origin=A, trouble=trouble).access(NOW, dialect) == (Access.UNREACHABLE, None)
+
+
+def test_each_scope_counts_its_own_failures():
+    first = settle(Failed(failure=Failure.CONNECT))
+    second = settle(Failed(failure=Failure.CONNECT).on_route(BY_PROXY), known=first, now=NOW + 2)
+
+    assert (second.trouble.attempts, second.trouble.since) == (1, NOW + 2)
+
+
+def test_routes_that_are_chosen_at_random_are_tried_close_together():
+    """With three of four proxies dead, about ten tries find the one that works."""
+    failed = Failed(failure=Failure.CONNECT).on_route(BY_PROXY, is_chosen_anew=True)
+    policy, now = settle(failed), NOW
+    for _ in range(10):
+        now = policy.trouble.retry_at
+        policy = settle(failed, known=policy, now=now)
+    soon = now - NOW
+    tries = 11
+    while now < NOW + 3600:
+        now = policy.trouble.retry_at
+        policy = settle(failed, known=policy, now=now)
+        tries += 1
+
+    assert soon <= 1
+    assert tries <= 160

@@ -232,7 +232,7 @@ class Judge:
                 )
             case Reason.RESTRICTED:
                 justified = answer is not None and answer.status in (401, 403)
-            case Reason.UNREACHABLE:
+            case Reason.UNREACHABLE | Reason.ROUTE_FAILED | Reason.FETCHER_FAILED:
                 justified = self._has_silence or not self._is_calm
             case Reason.UNRECORDED:
                 justified = bool(self._plan.log or self._plan.removals or worker.is_closed)
@@ -349,7 +349,7 @@ class Judge:
         answer = served.answer
         if oracle.reads(answer, "/") != oracle.SILENT:
             return served.at + oracle.fresh_for(answer)
-        return served.at + max(30.0, answer.retry_after or 0.0)
+        return served.at + max(1.0, answer.retry_after or 0.0)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -184,8 +184,8 @@ FAULTS = (
     Fault(
         name="unreachable-passes",
         module="robots_guard.core.verdict",
-        old="return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)",
-        new="return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, detail=detail)",
+        old="return Verdict(action=Action.DROP, reason=reason, detail=detail)",
+        new="return Verdict(action=Action.PASS, reason=reason, detail=detail)",
     ),
     Fault(
         name="restricted-passes",

@@ -17,7 +17,7 @@ import msgspec
 from robots_guard.audit.privacy import REDACTED
 from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
 from robots_guard.core import check
-from robots_guard.core.access import Failure
+from robots_guard.core.access import Failure, Scope
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.component import PAYING
 from robots_guard.core.freshness import RETRY_MIN
@@ -28,6 +28,7 @@ from robots_guard.core.reasons import Comparison, Reason, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import (
     BY_OVERRIDE,
+    REASONS,
     Deferral,
     Question,
     Terms,
@@ -375,6 +376,9 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
         at=now,
         attempts=1,
         retry_at=until,
+        scope=next(
+            (scope for scope, reason in REASONS.items() if reason == record.reason), Scope.SITE
+        ),
     )
 
 

@@ -264,7 +264,8 @@ class Decisions:
         time, and the number of decisions."""
         return self.rows(
             'SELECT origin, coalesce(failure, detail), min("at"), max("at"), sum(n) FROM counted'
-            " WHERE reason = 'unreachable' GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
+            " WHERE reason IN ('unreachable', 'route-failed', 'fetcher-failed')"
+            " GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
             TOP,
         )
 

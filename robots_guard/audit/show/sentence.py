@@ -180,6 +180,8 @@ _CAUSES: dict[str, Callable[[Record], str]] = {
     Reason.MIRROR: _mirror,
     Reason.RESTRICTED: _restricted,
     Reason.UNREACHABLE: _unreachable,
+    Reason.ROUTE_FAILED: _unreachable,
+    Reason.FETCHER_FAILED: _unreachable,
     Reason.CRAWL_DELAY: _delay,
     Reason.REQUEST_RATE: _delay,
     Reason.VISIT_TIME: _delay,

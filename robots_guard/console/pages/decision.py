@@ -16,7 +16,8 @@ from robots_guard.console.pages.records import find_records
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.policy import PINNED
-from robots_guard.core.reasons import Comparison, Reason, meaning_of
+from robots_guard.core.reasons import Comparison, meaning_of
+from robots_guard.core.verdict import REASONS
 from robots_guard.errors import SettingsError
 from robots_guard.stores import document_in
 
@@ -149,7 +150,7 @@ def find_document(sources: Sources, case: Case) -> tuple[bytes | None, str]:
     sha256 = record.sha256
     if case.pinned is not None:
         return case.pinned, ""
-    if sha256 is None and record.reason == Reason.UNREACHABLE:
+    if sha256 is None and record.reason in REASONS.values():
         return None, "There was no robots.txt to judge by: it could not be fetched."
     if sha256 is None:
         return None, "This decision did not depend on a robots.txt."

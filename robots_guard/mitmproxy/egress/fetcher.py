@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,17 +19,26 @@ from typing import Any
 from mitmproxy import connection, ctx, http
 from mitmproxy.addons.clientplayback import ReplayHandler
 from mitmproxy.proxy import commands, events, mode_specs, server_hooks
-from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook, HttpResponseHook
+from mitmproxy.proxy.layers.http._hooks import (
+    HttpRequestHook,
+    HttpResponseHeadersHook,
+    HttpResponseHook,
+)
 from mitmproxy.proxy.layers.tls import TlsEstablishedServerHook
 from mitmproxy.utils import human
 
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Scope
 from robots_guard.core.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
-from robots_guard.fetch.fields import BadFields, joined
+from robots_guard.fetch.fields import INHERITED, BadFields, joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.fetch.plain_errors import SELF_SIGNED, UNKNOWN_AUTHORITY, in_plain_words
+from robots_guard.fetch.plain_errors import (
+    SELF_SIGNED,
+    UNKNOWN_AUTHORITY,
+    in_plain_words,
+    scope_of,
+)
 from robots_guard.mitmproxy.options import SPELLING
 from robots_guard.mitmproxy.patches.http1_client_bytes import ReceivesBytes
 from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
@@ -39,6 +49,10 @@ from robots_guard.rep.paths import malformed
 
 _PRIVATE = "{} is not public, and a public site redirected there"
 HEAD_CAP = 256 * 1024  # bytes besides the body: heads, chunk sizes, TLS records
+
+# mitmproxy's message for a CONNECT that the parent refuses; it names both.
+_BY_PARENT = "Upstream proxy "
+_ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 
 _REGULAR = "regular"
 
@@ -78,8 +92,19 @@ class MitmFetcher:
         self._user_agent = user_agent
         self.own: set[str] = set()
 
+    @property
+    def route(self) -> str:
+        """The parent proxy of a fetch that starts now."""
+        return _parent(_mode.get() or _default_mode())
+
     async def fetch(self, get: Get) -> FetchOutcome:
         """Fetch one hop and return its outcome."""
+        outcome = await self._outcome(get)
+        if isinstance(outcome, Failed):
+            return outcome.on_route(self.route)
+        return outcome
+
+    async def _outcome(self, get: Get) -> FetchOutcome:
         try:
             origin, target = split_url(get.url)
             if fault := malformed(target):
@@ -202,6 +227,7 @@ class _Hop(ReplayHandler):
         self._phase = "connect"
         self._refused = False
         self._received = 0
+        self._own = dict(flow.request.headers)  # before other addons have changed them
         self._fields: dict[str, str] = {}
         self._body = Plain(0)
         self._content = 0  # bytes that mitmproxy delivered as content
@@ -248,11 +274,23 @@ class _Hop(ReplayHandler):
         elif isinstance(hook, HttpResponseHook):
             self._end_body()
         await super().handle_hook(hook)
+        if isinstance(hook, HttpRequestHook):
+            self._remove_foreign_fields()
         if isinstance(hook, server_hooks.ServerConnectHook):
             self._refused = hook.data.server.error is not None
         elif isinstance(hook, HttpResponseHeadersHook) and self.flow.response is not None:
             self._allow(self._limits.total)
             self._read_head(self.flow.response)
+
+    def _remove_foreign_fields(self) -> None:
+        """Undo what other addons have done to the fields, apart from those that say which crawler
+        this is."""
+        headers = self.flow.request.headers
+        for name in {name.lower() for name in headers} - INHERITED - {"host"}:
+            del headers[name]
+        for name, value in self._own.items():
+            if name.lower() not in INHERITED | {"host"}:
+                headers[name] = value
 
     def _check_address(self, server: connection.Server) -> None:
         """Check the address before anything is sent to it. Behind a parent proxy, only a literal one is known."""
@@ -348,6 +386,7 @@ class _Hop(ReplayHandler):
             return Failed(
                 failure=Failure.REFUSED,
                 detail=f"the parent proxy {self._parent} asks for credentials (407)",
+                about=Scope.ROUTE,
             )
         if self._fault:
             return Failed(failure=Failure.PROTOCOL, detail=self._fault)
@@ -362,6 +401,7 @@ class _Hop(ReplayHandler):
             truncated=self._body.truncated,
             tls_verified=self._tls and not ctx.options.ssl_insecure,
             public=self._public,
+            relay="" if self._tls else self._parent,
         )
 
     def _objection(self) -> str:
@@ -376,15 +416,23 @@ class _Hop(ReplayHandler):
         words = in_plain_words(detail) or detail
         if words in (SELF_SIGNED, UNKNOWN_AUTHORITY):
             words += f"; to trust its authority, name it with {_authorities_option()}"
-        return Failed(failure=self._failure_kind(detail), detail=words)
+        return Failed(
+            failure=self._failure_kind(detail), detail=words, about=self._failure_scope(detail)
+        )
+
+    def _failure_scope(self, detail: str) -> Scope | None:
+        if detail.startswith(_BY_PARENT):
+            return Scope.ROUTE
+        numbers = _ERRNO.findall(detail)
+        scopes = {scope_of([OSError(int(number), "")]) for number in numbers}
+        return scopes.pop() if len(scopes) == 1 else None
 
     def _failure_kind(self, detail: str) -> Failure:
         if self._refused or (self._phase == "connect" and self.flow.response is not None):
             return Failure.REFUSED  # by the gate, or answered inside the proxy by another component
         if detail.startswith(PREFIX):
             return Failure.REFUSED  # the name resolves to a refused address
-        if detail.startswith("Upstream proxy "):
-            # mitmproxy's message for a CONNECT that the parent refuses; it names both.
+        if detail.startswith(_BY_PARENT):
             return Failure.REFUSED
         if self._phase == "connect":
             if detail.startswith("[Errno -"):  # getaddrinfo's are negative

@@ -20,7 +20,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from robots_guard.core.access import Scope
 from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
+from robots_guard.core.freshness import until_other_route
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -201,6 +203,10 @@ class OriginGate:
         """
         key = str(decision.question.origin)
         wait = wait_of(decision)
+        trouble = decision.policy.trouble if decision.policy is not None else None
+        if trouble is not None and trouble.scope is Scope.ROUTE and "proxy" in request.meta:
+            # The middlewares of the project may choose another proxy next time.
+            wait = min(wait, until_other_route(decision.at - trouble.since))
         group = ""
         if decision.verdict.reason is Reason.DISALLOWED:
             due = group_due(decision.at, wait)

@@ -1,8 +1,8 @@
 """Waiting limits: how long requests wait in the scheduler, and how long a crawl waits for them.
 
-    a command for one page   `scrapy fetch`, `view`, `shell` and `parse` wait for less than the first
-                             retry of a robots.txt: somebody is waiting for the page
-    an unknown host          a name that cannot be resolved is tried once more, half a minute later.
+    a command for one page   `scrapy fetch`, `view`, `shell` and `parse` wait for 25 s, retries of a
+                             robots.txt included: a person is waiting for the page
+    an unknown host          a name that cannot be resolved is tried for half a minute, six times.
                              Scrapy itself tries three times, at once
     a crawl                  ends if it has nothing else to do and no request may be made within
                              `max_idle` seconds. JOBDIR keeps the requests that are left
@@ -23,8 +23,7 @@ from scrapy.utils.job import job_dir
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.access import Failure
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Decision
+from robots_guard.core.verdict import REASONS, Decision
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.settings import CLOCKS
 from robots_guard.text import counted
@@ -37,7 +36,7 @@ log = logging.getLogger("robots_guard")
 
 CLOSE_REASON = "robots_guard_deferred"
 COMMAND_WAIT = 25.0  # seconds
-UNKNOWN_HOST_WAIT = 60.0  # seconds from the first failure; the second retry comes later
+UNKNOWN_HOST_WAIT = 60.0  # seconds from the first failure; the sixth retry comes later
 MAX_NAMED = 5  # origins in the warning
 _COMMANDS = frozenset(("scrapy.commands.fetch", "scrapy.commands.parse"))  # `view` is a `fetch`
 
@@ -73,19 +72,20 @@ class WaitingLimits:
 
     def _objection(self, decision: Decision) -> str:
         wait = wait_of(decision)
-        if wait > self._longest_wait:
+        trouble = decision.policy.trouble if decision.policy is not None else None
+        if trouble is not None and decision.verdict.reason is not REASONS[trouble.scope]:
+            trouble = None
+        waited = 0.0 if trouble is None else decision.at - trouble.since
+        if waited + wait > self._longest_wait:
             return (
                 f"it may be requested in {wait:.0f} s, and a command for one page does not wait"
                 f" longer than {self._longest_wait:.0f} s"
             )
-        trouble = decision.policy.trouble if decision.policy is not None else None
-        if decision.verdict.reason is not Reason.UNREACHABLE or trouble is None:
+        if trouble is None or trouble.failure is not Failure.DNS:
             return ""
-        if trouble.failure is not Failure.DNS:
+        if waited + wait <= UNKNOWN_HOST_WAIT:
             return ""
-        if decision.at + wait - trouble.since <= UNKNOWN_HOST_WAIT:
-            return ""
-        return f"its host name has not been resolved for {decision.at - trouble.since:.0f} s"
+        return f"its host name has not been resolved for {waited:.0f} s"
 
     def _spider_idle(self) -> None:
         """End the crawl if the scheduler still has requests: none may be made soon (`gate`)."""

@@ -12,7 +12,7 @@ from scrapy.utils.asyncio import is_asyncio_available
 
 from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
 from robots_guard.guard.threads import NoThread, start
-from robots_guard.ports import Fetcher
+from robots_guard.ports import Fetcher, route_of
 from robots_guard.scrapy.runtime import from_thread
 
 
@@ -21,6 +21,7 @@ class DirectFetcher:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self.via = fetcher.via
+        self.route = route_of(fetcher)
         self._fetcher = fetcher
         self._has_loop = is_asyncio_available()
         self._loop: asyncio.AbstractEventLoop | None = None

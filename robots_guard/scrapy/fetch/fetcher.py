@@ -32,14 +32,23 @@ from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, is_trouble
+from robots_guard.core.access import (
+    Failed,
+    Failure,
+    Fetched,
+    FetchOutcome,
+    Get,
+    Scope,
+    is_trouble,
+)
 from robots_guard.core.addresses import Address, is_public, literal
-from robots_guard.fetch.content_coding import PACKED_SLACK, decoder
+from robots_guard.fetch.content_coding import PACKED_SLACK, Undecodable, decoder
 from robots_guard.fetch.destinations import Destinations, lookup
-from robots_guard.fetch.fields import joined
+from robots_guard.fetch.fields import INHERITED, BadFields, joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.fetch.plain_errors import in_plain_words
-from robots_guard.origin import split_cached
+from robots_guard.fetch.http import proxy_name
+from robots_guard.fetch.plain_errors import in_plain_words, scope_of
+from robots_guard.origin import Origin, split_cached
 from robots_guard.scrapy.fetch.connections import handler_of, twisted_url, watch
 from robots_guard.scrapy.fetch.connections import objection as objection_to
 from robots_guard.scrapy.fetch.substitute import (
@@ -74,6 +83,15 @@ _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
 #: Meta keys by which a request takes another route than the crawl's default.
 ON_ROUTE = frozenset(_ROUTE_META)
 _PROXY_CREDENTIALS = "Proxy-Authorization"
+# What the guard can read, and is to be read.
+_OWN_FIELDS = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "gzip, deflate"}
+#: What a message says of a failure, by its scope.
+_WHOSE = {
+    Scope.SITE: "",
+    Scope.ROUTE: " through {}, which other routes do not wait for",
+    Scope.ASKER: " by this crawl, which other processes do not wait for",
+}
+_KEPT_FIELDS = INHERITED | {"host"}
 _FETCH_META = {
     # a convention for other components; the guard itself checks DOWNLOAD only
     "dont_obey_robotstxt": True,
@@ -96,6 +114,16 @@ class Route:
 
     meta: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The parent proxy, without credentials, or the local address; empty for the direct route."""
+        proxy, address = self.meta.get("proxy"), self.meta.get("bindaddress")
+        if proxy:
+            return proxy_name(proxy.decode("latin-1") if isinstance(proxy, bytes) else str(proxy))
+        if address:
+            return f"from {address[0] if isinstance(address, tuple) else address}"
+        return ""
 
     @classmethod
     def of(cls, request: Request) -> Route:
@@ -126,6 +154,7 @@ class Download:
         "outcome",
         "protocol",
         "queued",
+        "route",
         "sent_at",
         "start",
         "twisted_url",
@@ -146,7 +175,9 @@ class Download:
         # whether the response comes from a download handler, not from a middleware
         self.is_received = False
         self.protocol = ""  # of that response, as the handler names it
-        self.outcome: FetchOutcome | None = None  # set if the handler was not used
+        # set if the handler has failed, or was not used
+        self.outcome: FetchOutcome | None = None
+        self.route = ""  # that the project's middlewares have chosen so far
         self.start = time.monotonic()
         self.queued = 0.0  # seconds until it was sent
         self.sent_at: float | None = None
@@ -199,6 +230,8 @@ class ScrapyFetcher:
         self._user_agent = user_agent
         self._tls_verified = tls_verified
         self._downloads: set[Download] = set()
+        # Two of the routes that middlewares have chosen for fetches; more do not matter.
+        self._chosen: set[str] = set()
         self._unbounded: set[Download] = set()  # those that may exceed the cap
         self.is_hooked = False  # whether `mark_sent` is called for every request
 
@@ -227,8 +260,10 @@ class ScrapyFetcher:
         actual = request.url, request.method, request.headers.getlist("Host")
         if actual != (download.url, "GET", [download.host]):
             raise IgnoreRequest(
-                f"another component has changed the guard's fetch of {shown_url(download.url)}"
+                f"another component has changed the guard's fetch of {shown_url(download.url)};"
+                ' set ROBOTS_GUARD_FETCH = "direct" to fetch it without the middlewares'
             )
+        download.route = Route.of(request).name
         return True
 
     def mark_sent(self, request: Request) -> bool:
@@ -249,13 +284,22 @@ class ScrapyFetcher:
         """
         download: Download = request.meta[DOWNLOAD]
         handler = self._handler(download)
+        for name in [*request.headers]:
+            if name.decode("latin-1").lower() not in _KEPT_FIELDS:
+                del request.headers[name]
+        request.headers.update({**_OWN_FIELDS, **dict(download.get.headers)})
+        download.outcome = None
         if not is_opaque(handler):
-            response = await send(request)
+            try:
+                response = await send(request)
+            except (Exception, *CANCELLED) as error:
+                download.outcome = _failed(error)
+                raise
             _note_received(download, response)
             return response
         client = substitute_for(handler, request, self._tls)
         if client is None:
-            download.outcome = Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(handler))
+            download.outcome = _failed_unseen(handler)
         else:
             download.has_started_response = True  # this client applies all timeouts itself
             download.outcome = await client.fetch(with_fields(download.get, request))
@@ -278,6 +322,8 @@ class ScrapyFetcher:
         """Fetch one hop by a given route. Returns its outcome."""
         self._count("request_count")
         outcome = await self._download_in_time(route, get)
+        if isinstance(outcome, Failed) and outcome.failure is Failure.DNS and not outcome.about:
+            outcome = msgspec.structs.replace(outcome, about=await self._scope_of_name(get))
         self._report(get.url, outcome)
         return outcome
 
@@ -291,8 +337,15 @@ class ScrapyFetcher:
             while not work.done() and (left := download.time_left()) > 0:
                 await self._runtime.wait_at_most(work, left)
             if not work.done():
-                return _timeout(download)
-            return msgspec.structs.replace(await self._runtime.wait(work), queued=download.queued)
+                outcome: FetchOutcome = _timeout(download)
+            else:
+                outcome = await self._runtime.wait(work)
+            if download.route != route.name and len(self._chosen) < 2:
+                self._chosen.add(download.route)
+            if isinstance(outcome, Failed):
+                is_chosen_anew = download.route != route.name and len(self._chosen) > 1
+                outcome = outcome.on_route(download.route, is_chosen_anew=is_chosen_anew)
+            return msgspec.structs.replace(outcome, queued=download.queued)
         finally:
             self._runtime.cancel(work)
 
@@ -317,7 +370,11 @@ class ScrapyFetcher:
                 return Failed(failure=Failure.REFUSED, detail=objection)
             return self._outcome_of(response, download, _has_public(addresses))
         except (Exception, *CANCELLED) as error:  # noqa: BLE001  any exception is a failed fetch
-            return download.outcome or Failed(failure=failure_of(error), detail=_detail(error))
+            if download.outcome is not None:
+                return download.outcome
+            is_of_site = isinstance(error, (BadFields, Undecodable)) or not self.is_hooked
+            # The handler has not failed, so it was another component of the crawl.
+            return _failed(error, None if is_of_site else Scope.ASKER)
         finally:
             self._end(download)
 
@@ -337,7 +394,7 @@ class ScrapyFetcher:
 
     def _request(self, download: Download, route: Route, get: Get) -> Request:
         # A field without a value is not sent, and keeps Scrapy's own middlewares from adding one.
-        headers: dict[str, Any] = {"Authorization": [], "Cookie": []}
+        headers: dict[str, Any] = {"Authorization": [], "Cookie": [], **_OWN_FIELDS}
         if self._user_agent:
             headers["User-Agent"] = self._user_agent
         headers.update(route.headers)
@@ -371,6 +428,15 @@ class ScrapyFetcher:
         except OSError:
             return ()  # a proxy may be able to resolve it
 
+    async def _scope_of_name(self, get: Get) -> Scope | None:
+        """What a name that Scrapy has not resolved is about. Its error does not say, so the system
+        is asked: only if that finds no such name, it is the site."""
+        origin, _ = split_cached(get.url)
+        work = self._runtime.spawn(_look_up_scope(self._runtime, origin))
+        if await self._runtime.wait_at_most(work, get.limits.connect):
+            return await self._runtime.wait(work)
+        return Scope.ROUTE
+
     async def _addresses_of(self, response: Response, url: str) -> tuple[Address, ...]:
         """The addresses that the response to a URL came from; () if they are unknown, as behind a
         proxy."""
@@ -400,12 +466,12 @@ class ScrapyFetcher:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
         if "download_stopped" in response.flags and not download.is_cut:
             return Failed(
-                failure=Failure.PROTOCOL, detail="another component has stopped the download"
+                failure=Failure.PROTOCOL,
+                detail="another component has stopped the download",
+                about=Scope.ASKER,
             )
         if download.is_received and not download.framings and download.protocol not in _DELIMITED:
-            return Failed(
-                failure=Failure.PROTOCOL, detail=explain_hidden_end(self._handler(download))
-            )
+            return _failed_unseen(self._handler(download))
         body = decoder(download.coding if 200 <= response.status < 300 else "", download.cap)
         body.feed(response.body)
         if not download.is_cut:
@@ -421,6 +487,7 @@ class ScrapyFetcher:
             truncated=body.truncated,
             tls_verified=self._tls_verified and response.url.startswith("https:"),
             public=public,
+            relay=download.route if _is_relayed(response) else "",
         )
 
     # -- while a fetch is in progress --------------------------------------------------------------
@@ -489,7 +556,11 @@ class ScrapyFetcher:
         if isinstance(outcome, Failed):
             stats.inc_value(f"robots_guard/fetch/failed/{outcome.failure}")
             log.warning(
-                "%s could not be fetched: %s (%s)", shown_url(url), outcome.failure, outcome.detail
+                "%s could not be fetched%s: %s (%s)",
+                shown_url(url),
+                _WHOSE[outcome.scope].format(outcome.route or "the direct route"),
+                outcome.failure,
+                outcome.detail,
             )
             return
         self._count("response_count")
@@ -505,10 +576,28 @@ class ScrapyFetcher:
 
 def _timeout(download: Download) -> Failed:
     if download.sent_at is None:
-        return Failed(failure=Failure.TIMEOUT, detail="its download slot was never free")
-    return Failed(
-        failure=Failure.TIMEOUT, detail="no complete response in time", queued=download.queued
-    )
+        return Failed(
+            failure=Failure.TIMEOUT, detail="its download slot was never free", about=Scope.ASKER
+        )
+    return Failed(failure=Failure.TIMEOUT, detail="no complete response in time")
+
+
+async def _look_up_scope(runtime: ScrapyRuntime, origin: Origin) -> Scope | None:
+    try:
+        await runtime.result(lookup(origin.host, origin.port))
+    except OSError as error:
+        return scope_of([error])
+    return Scope.ROUTE
+
+
+def _failed_unseen(handler: Any) -> Failed:
+    return Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(handler), about=Scope.ASKER)
+
+
+def _is_relayed(response: Response) -> bool:
+    """Whether a parent proxy has received the request as plain HTTP."""
+    request = response.request
+    return request is not None and bool(request.meta.get("proxy")) and request.url[:5] == "http:"
 
 
 def _note_received(download: Download, response: Response) -> None:
@@ -543,12 +632,17 @@ class BoundFetcher:
     """A ScrapyFetcher bound to the route of one request."""
 
     fetcher: ScrapyFetcher
-    route: Route
+    by: Route
     via: str = ScrapyFetcher.via
+
+    @property
+    def route(self) -> str:
+        """The route's name."""
+        return self.by.name
 
     async def fetch(self, get: Get) -> FetchOutcome:
         """Fetch one hop. Returns its outcome."""
-        return await self.fetcher.fetch_by(self.route, get)
+        return await self.fetcher.fetch_by(self.by, get)
 
 
 # -- exceptions as outcomes ------------------------------------------------------------------------
@@ -596,6 +690,14 @@ def failure_of(error: BaseException) -> Failure:
             return _FAILURES_INSIDE[type(cause).__name__]
     names = (kind.__name__ for kind in type(error).__mro__)
     return next((_FAILURES[name] for name in names if name in _FAILURES), Failure.INTERNAL)
+
+
+def _failed(error: BaseException, about: Scope | None = None) -> Failed:
+    """The failure that an exception stands for."""
+    if isinstance(error, CANCELLED):  # the crawl ends
+        about = Scope.ASKER
+    about = about or scope_of(_chain(error))
+    return Failed(failure=failure_of(error), detail=_detail(error), about=about)
 
 
 def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:

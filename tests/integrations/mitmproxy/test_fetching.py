@@ -231,3 +231,26 @@ def test_a_robots_txt_is_fetched_once_for_many_requests(integration, sites):
         asker.join()
     assert answers == [200] * 12
     assert len(site.origin.robots_fetches) == 1
+
+
+def test_a_script_changes_nothing_but_who_asks(start, sites, tmp_path):
+    """A coding or a range that a script asks for would make the answer unreadable."""
+    site = sites.start()
+    script = tmp_path / "fields.py"
+    script.write_text(
+        "def request(flow):\n"
+        "    flow.request.headers['accept-encoding'] = 'br'\n"
+        "    flow.request.headers['accept-language'] = 'ja'\n"
+        "    flow.request.headers['range'] = 'bytes=0-9'\n"
+    )
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as integration:
+        assert plain(integration, site.url + "/open").status == 200
+    (fetch,) = site.origin.robots_fetches
+    assert set(fetch.headers) == {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "host",
+        "user-agent",
+    }
+    assert fetch.headers["accept-encoding"] == "identity"

@@ -126,13 +126,18 @@ def test_behind_a_parent_proxy(kind, parent, start, sites):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_unreachable_parent_proxy(kind, parent, start, http_site):
-    """robots.txt is unreachable then; nothing is sent directly instead."""
+def test_an_unreachable_parent_proxy(kind, parent, start, http_site, tmp_path):
+    """Nothing is sent directly instead, and another proxy with the same store goes on."""
     parent.close()
-    with start(kind, "--mode", f"upstream:{parent.url}") as integration:
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+    with start(kind, "--mode", f"upstream:{parent.url}", store=store) as integration:
         answer = plain(integration, http_site.url + "/open")
-        assert (answer.status, "unreachable" in answer.guard) == (503, True)
-    assert http_site.seen()[0] == 0
+        assert (answer.status, "route-failed" in answer.guard) == (503, True)
+        (record,) = integration.records()
+        assert record["detail"].endswith(f"(through {parent.url.removeprefix('http://')})")
+        assert http_site.seen()[0] == 0
+        with start(kind, store=store) as another:
+            assert plain(another, http_site.url + "/open").status == 200
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with-own", "without"])
@@ -192,7 +197,7 @@ def test_a_parent_proxy_that_asks_for_credentials(scheme, parent, start, sites):
     site = sites.start(scheme)
     with start("proxy", "--mode", f"upstream:{parent.url}") as integration:
         answer = get(integration, site, "/open")
-        assert (answer.status, "unreachable" in answer.guard) == (503, True)
+        assert (answer.status, "route-failed" in answer.guard) == (503, True)
         (record,) = integration.records()
         assert record["failure"] == "refused"
         assert (

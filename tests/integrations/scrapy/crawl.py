@@ -429,8 +429,8 @@ def main() -> None:
 
     from robots_guard.core import freshness
 
-    # the default is longer than a test
-    freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)
+    # By default longer than a test, so that a request which is deferred stays so.
+    freshness.RETRY_MIN = plan.get("retry_min", 30.0)
     if "parked" in plan:
         from robots_guard.scrapy.deferral import scheduler
 

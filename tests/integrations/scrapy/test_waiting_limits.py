@@ -125,11 +125,12 @@ def limits() -> WaitingLimits:
     return WaitingLimits(crawler, OriginGate.of(crawler), 60.0)
 
 
-def failing(failure: Failure, *, since: float, now: float) -> Decision:
-    """A deferral because a robots.txt has failed at two moments, the last of them now."""
-    policy = None
-    for at in sorted({since, now}):
-        policy = begin(A, policy, "direct").next(Failed(failure=failure), at).policy
+def failing(failure: Failure, before: Decision | None = None) -> Decision:
+    """A deferral because a robots.txt has failed, at 1000 or once more after an earlier one."""
+    cached, now = None, 1000.0
+    if before is not None:
+        cached, now = before.policy, before.verdict.until
+    policy = begin(A, cached, "direct").next(Failed(failure=failure), now).policy
     verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=policy.trouble.retry_at)
     return Decision(
         id="1-1",
@@ -142,17 +143,20 @@ def failing(failure: Failure, *, since: float, now: float) -> Decision:
 
 
 @pytest.mark.parametrize("failure", [Failure.DNS, Failure.TIMEOUT])
-def test_an_unknown_host_is_tried_twice(limits, caplog, failure):
+def test_an_unknown_host_is_tried_for_half_a_minute(limits, caplog, failure):
     request = Request("http://a.test/a")
-    first = failing(failure, since=1000.0, now=1000.0)
-    second = failing(failure, since=1000.0, now=1035.0)
+    tries = [failing(failure)]
+    while tries[-1].at < 1031:
+        assert limits.admit(request, tries[-1])
+        tries.append(failing(failure, tries[-1]))
 
-    assert limits.admit(request, first)
     is_unknown = failure is Failure.DNS
-    assert limits.admit(request, second) is not is_unknown
-    assert limits.admit(request, second) is not is_unknown
-    assert second.verdict.until - 1000 > UNKNOWN_HOST_WAIT
-    text = "http://a.test/a is given up: its host name has not been resolved for 35 s"
+    assert len(tries) == 6
+    assert limits.admit(request, tries[-1]) is not is_unknown
+    assert limits.admit(request, tries[-1]) is not is_unknown
+    assert tries[-1].verdict.until - 1000 > UNKNOWN_HOST_WAIT
+    lasted = tries[-1].at - 1000
+    text = f"http://a.test/a is given up: its host name has not been resolved for {lasted:.0f} s"
     assert (text in caplog.text) is is_unknown
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == is_unknown
 
