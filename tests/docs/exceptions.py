@@ -120,7 +120,8 @@ REFUSAL = [
     " grep -om1 '[0-9a-f]\\{10\\}-[0-9]*' | head -1); test $id",
 ]
 #: A policy of a site that answers 503.
-UNREACHABLE = ["robots-guard policy refresh --agent mybot https://example.net"]
+#: It may be fetched again after a second.
+UNREACHABLE = ["robots-guard policy refresh --agent mybot https://example.net", "sleep 2"]
 PREPARED: dict[str, list[File | str]] = {
     "README.md": [
         *REFUSAL,
