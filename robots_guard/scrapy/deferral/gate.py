@@ -62,6 +62,7 @@ class OriginGate:
         self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
         self._waiters = 0
+        self._failed_routes: set[str] = set()  # the first two
 
     @classmethod
     def of(cls, crawler: Crawler) -> OriginGate:
@@ -204,9 +205,11 @@ class OriginGate:
         key = str(decision.question.origin)
         wait = wait_of(decision)
         trouble = decision.policy.trouble if decision.policy is not None else None
-        if trouble is not None and trouble.scope is Scope.ROUTE and "proxy" in request.meta:
-            # The middlewares of the project may choose another proxy next time.
-            wait = min(wait, until_other_route(decision.at - trouble.since))
+        if trouble is not None and trouble.scope is Scope.ROUTE:
+            if len(self._failed_routes) < 2:
+                self._failed_routes.add(trouble.route)
+            if len(self._failed_routes) > 1:  # the project may choose another proxy next time
+                wait = min(wait, until_other_route(decision.at - trouble.since))
         group = ""
         if decision.verdict.reason is Reason.DISALLOWED:
             due = group_due(decision.at, wait)

@@ -153,14 +153,17 @@ def test_random_proxies_of_which_most_are_dead(net, proxy, place):
     assert [site.targets for site in sites] == [["/a"]] * len(sites)
 
 
-def test_a_dead_proxy_of_every_request_is_left_alone_for_longer_and_longer(net, dead):
-    """Its back-off begins with a second, wherever the proxy is chosen."""
+@pytest.mark.parametrize("place", [50, 740], ids=["before-the-guard", "behind-the-guard"])
+def test_a_dead_proxy_of_every_request_is_left_alone_for_longer_and_longer(net, dead, place):
+    """Its back-off begins with a second, wherever the proxy is chosen, and no decision is made
+    more often than a fetch."""
     site = net.origin(RULES)
-    settings = {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.RandomProxy": 740}, "PROXIES": [dead]}
+    settings = {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.RandomProxy": place}, "PROXIES": [dead]}
 
     done = crawl([f"{site.url}/a"], settings, retry_min=1, see_through=True, stop_after=8)
 
     assert 2 <= done.stats["robots_guard/fetch/route_failure"] <= 4
+    assert done.stats["robots_guard/defer/route-failed"] <= 5
 
 
 @pytest.mark.parametrize("handler", [None, "HttpxDownloadHandler"])
