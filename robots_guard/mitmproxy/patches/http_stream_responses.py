@@ -13,7 +13,7 @@ overwritten by the site's body. With the replacement there are two more ways:
 
 `_handle_event` is replaced because only it sees the timers of a stream. `check_body_size` would
 fail a response whose Content-Length exceeds `body_size_limit` before it is known that it will be
-streamed; the replacement checks only what is kept.
+streamed; the replacement checks only what is kept against it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from types import MethodType
 
+from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._base import HttpEvent
@@ -34,6 +35,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
     ResponseTrailers,
 )
+from mitmproxy.utils import human
 
 from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.body_memory import MEMORY
@@ -90,10 +92,24 @@ def _states(self: HttpStream) -> tuple[MethodType, ...]:
 def _replace_check_body_size(plain: Checks) -> Checks:
     def check_body_size(self: HttpStream, request: bool) -> layer.CommandGenerator[bool]:
         if not request and not self.response_body_buf:  # only its head has arrived
+            _stream_if_large(self)
             return False
         return (yield from plain(self, request))
 
     return check_body_size
+
+
+def _stream_if_large(self: HttpStream) -> None:
+    """Apply `stream_large_bodies` to the length that the head of a response declares."""
+    response, most = self.flow.response, human.parse_size(self.context.options.stream_large_bodies)
+    if most is None or response is None:
+        return
+    try:
+        size = expected_http_body_size(self.flow.request, response)
+    except ValueError:
+        return
+    if size is not None and size > most:
+        response.stream = True
 
 
 # -- a page that is held --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import time
 import pytest
 from integrations.mitmproxy.conftest import get, untouched
 from integrations.mitmproxy.process import SCRIPT
+from integrations.mitmproxy.test_modes import Parent
 from integrations.mitmproxy.wire import closed, connected, exchange, inside, plain, tunnel
 from mitmproxy import http, io
 from mitmproxy.test import tflow
@@ -268,7 +269,9 @@ def test_the_enforcer_survives_changes_of_the_script(start, tmp_path, https_site
                 assert inside(integration, https_site.authority, "/private/x").status == 403
 
 
-def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
+@pytest.mark.parametrize("mode", ["regular", "upstream"])
+def test_replayed_flows_are_judged_too(start, tmp_path, http_site, mode):
+    """Also through a parent proxy, although the client of a saved flow came without one."""
     saved = tmp_path / "flows"
     with saved.open("wb") as file:
         writer = io.FlowWriter(file)
@@ -278,7 +281,12 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
                 "GET", http_site.url + target, headers={"Host": http_site.authority}
             )
             writer.add(flow)
-    with start("mitmdump", "-C", str(saved), audit_passes="all") as integration:
+    parent = Parent()
+    behind = ["--mode", f"upstream:{parent.url}"] if mode == "upstream" else []
+    with start("mitmdump", "-C", str(saved), *behind, audit_passes="all") as integration:
         eventually(lambda: len(integration.records()) == 3)
         eventually(lambda: http_site.origin.targets == ["/open"])
         assert [record["action"] for record in integration.records()] == ["drop", "pass", "drop"]
+    expected = [f"GET {http_site.url}{target}" for target in ("/robots.txt", "/open")]
+    assert parent.lines() == (expected if behind else [])
+    parent.close()

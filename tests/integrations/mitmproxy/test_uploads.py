@@ -109,6 +109,20 @@ def test_a_streamed_upload_over_the_limit_is_aborted(start, sites):
         assert site.origin.targets == ["/after"]
 
 
+def test_a_large_response_is_streamed_if_that_is_allowed(start, sites):
+    """By the length that its head declares, so that the client has the beginning of one that is cut off."""
+    cut = Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\nbeginning")
+    site = sites.start("http", pages={"/large": cut})
+    allowed = ("--set", "stream_large_bodies=10k")
+    with (
+        start("mitmdump", *allowed, allow_unsafe="stream_large_bodies") as integration,
+        connected(integration) as connection,
+    ):
+        head = f"GET {site.url}/large HTTP/1.1\r\nHost: {site.authority}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert closed(connection).endswith(b"\r\n\r\nbeginning")
+
+
 def test_a_client_that_sends_far_ahead_is_cut_off(strait, sites):
     site, before = slow(sites), peak(strait)
     with connected(strait) as connection, contextlib.suppress(ConnectionError):
