@@ -389,6 +389,25 @@ class Enforcer:
         flow.request.trailers = None  # mitmproxy's HTTP/1 writer would pass on line breaks in them
         return None
 
+    def robots_guard_repeat(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
+        """Judge a request anew that is sent once more, because the site closed a kept connection
+        without an answer. The site may have read it, so that the second time needs a record and a
+        turn of its own.
+        """
+        if self._is_own_fetch(flow):
+            return None
+        self.counts["repeated"] += 1
+        rest = self._decide(flow)
+        if rest is None:
+            return self.request(flow)
+        return self._finish_repeat(flow, rest)
+
+    async def _finish_repeat(self, flow: http.HTTPFlow, rest: Coroutine[Any, Any, None]) -> None:
+        await rest
+        rest_of_request = self.request(flow)
+        if rest_of_request is not None:
+            await rest_of_request
+
     def _seal_at_once(self, flow: http.HTTPFlow, state: FlowState | None) -> bool:
         """Seal the request if it may be written now. Returns whether it is sealed; if not, await
         `_await_turn`."""

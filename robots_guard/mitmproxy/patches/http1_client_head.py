@@ -3,7 +3,8 @@
 It mistakes the head of an interim response for the final one, so that the final response is lost.
 It also buffers an endless head without limit; `body_size_limit` covers bodies only. The replacement
 passes interim responses to the stream (`interim`), and fails a response whose head exceeds
-`MAX_HEAD`.
+`MAX_HEAD`. It also reports a kept connection that the site has closed without an answer to the
+request (`http_stream_connection`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 
 from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.http1_server_input import MAX_HEAD, TOO_LONG
+from robots_guard.mitmproxy.patches.http_stream_connection import Unanswered
 from robots_guard.mitmproxy.patches.interim import Interim
 
 Commands = layer.CommandGenerator[None]
@@ -32,7 +34,12 @@ _HEAD_LENGTH = 13  # bytes of a status line that _HEAD looks at
 
 def _replace_read_headers(plain: Reads) -> Reads:
     def read_headers(self: Http1Client, event: events.ConnectionEvent) -> Commands:
-        yield from _read_past_interim(plain, self, event)
+        if isinstance(event, events.DataReceived):
+            self.__dict__["answered"] = self.stream_id
+        for command in _read_past_interim(plain, self, event):
+            if isinstance(event, events.ConnectionClosed) and isinstance(command, ReceiveHttp):
+                _mark_unanswered(self, command)
+            yield command
         if self.state == self.read_headers and len(self.buf) > MAX_HEAD:
             self.state = self.done
             yield commands.CloseConnection(self.conn)
@@ -42,6 +49,14 @@ def _replace_read_headers(plain: Reads) -> Reads:
                 )
 
     return read_headers
+
+
+def _mark_unanswered(self: Http1Client, command: ReceiveHttp) -> None:
+    """Mark the error of a request of which nothing was answered, if an earlier one was."""
+    answered = self.__dict__.get("answered")
+    error = command.event
+    if answered not in (None, self.stream_id) and isinstance(error, ResponseProtocolError):
+        command.event = Unanswered.instead_of(error)
 
 
 def _read_past_interim(plain: Reads, self: Http1Client, event: events.ConnectionEvent) -> Commands:

@@ -1,7 +1,8 @@
 """`Http2Client._handle_event2` writes requests over HTTP/2, also those of streams that were queued.
 
 The replacement writes the head that the gate of the master produces (`write_check`), and drops
-trailers, which arrive after the verdict.
+trailers, which arrive after the verdict. It also reports the requests that a site has not answered
+when it closes the connection (`http2_client_interim`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mitmproxy.proxy.layers.http._events import RequestHeaders, RequestTrailers
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 
 from robots_guard.gateway.patch import Patch, method
+from robots_guard.mitmproxy.patches.http2_client_interim import end_requests, was_used
 from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, replies
 
 Commands = layer.CommandGenerator[None]
@@ -36,7 +38,10 @@ def _replace_handle_event2(plain: Handles) -> Handles:
                 for reply in replies(event.stream_id, error):
                     yield ReceiveHttp(reply)
                 return
-        yield from plain(self, event)
+        if isinstance(event, events.ConnectionClosed):
+            yield from end_requests(self, plain(self, event), unanswered=was_used(self))
+        else:
+            yield from plain(self, event)
 
     return handle_event
 

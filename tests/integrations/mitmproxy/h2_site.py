@@ -18,6 +18,7 @@ const allowHTTP1 = speaks == 'both';
 // Only the guard may send these.
 const forged = { 'robots-guard': 'drop; reason=disallowed', 'robots-guard-signals': 'ai-train=y' };
 const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
+const left = new Set(); // the paths at which it has left a client once
 const tls = { key: fs.readFileSync(key), cert: fs.readFileSync(cert) };
 const server = http2.createSecureServer({ ...tls, settings, allowHTTP1 });
 if (allowHTTP1) server.on('request', (request, response) => {
@@ -44,6 +45,11 @@ server.on('stream', (stream, fields) => {
     stream.removeAllListeners('wantTrailers'); // with allowHTTP1, Node sends trailers of its own
     stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '1', ...forged }));
     stream.end(path == '/denying-empty' ? '' : 'whole');
+  } else if (path.startsWith('/once/') && !left.has(path)) {
+    left.add(path);
+    if (path == '/once/goaway') stream.session.goaway(0, stream.id - 2);
+    if (path == '/once/refused') stream.close(http2.constants.NGHTTP2_REFUSED_STREAM);
+    if (path == '/once/closed') stream.session.socket.destroySoon();
   } else {
     stream.respond({ ':status': 200 });
     stream.end('whole');

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import h2.events
 import pytest
 from integrations.mitmproxy.test_clients import run
 from integrations.mitmproxy.wire import closed, connected, exchange, plain
 from mitmproxy import options
+from mitmproxy.addons import proxyserver
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import events
 from mitmproxy.proxy.context import Context
@@ -17,6 +19,7 @@ from mitmproxy.proxy.layers.http import (
     ResponseHeaders,
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client
+from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.test import taddons, tflow, tutils
 
 from robots_guard.gateway.patch import install_patches
@@ -112,6 +115,25 @@ async def test_in_pieces():
         ]
         body = b"".join(each.data for each in received if isinstance(each, ResponseData))
         assert (interim, final, body) == ([102, 103, 103], [200], b"whole")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        *([(b":status", status)] for status in (b"1x3", b"1", b"101", b"1000")),
+        [(b":status", b"103"), (b":path", b"/")],
+        [(b":status", b"103")] * 2,
+    ],
+)
+async def test_an_http2_head_that_is_no_interim_response(fields):
+    """The hyper-h2 library takes any status that begins with 1 for one. mitmproxy ignores all of them."""
+    with taddons.context(proxyserver.Proxyserver()) as master:
+        install_patches(ADDON_PATCHES)
+        client = Http2Client(Context(tflow.tclient_conn(), master.options))
+        event = h2.events.InformationalResponseReceived()
+        event.stream_id, event.headers = 1, fields
+        assert list(client.handle_h2_event(event)) == []
 
 
 def test_an_upload_that_waits_for_a_continue(integration, sites):

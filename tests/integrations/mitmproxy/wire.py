@@ -201,6 +201,23 @@ class H2Client:
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._flush()
 
+    def together(self, requests: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
+        """The statuses of requests that are sent in one piece."""
+        statuses: dict[int, str] = {}
+        streams = []
+        for headers in requests:
+            streams.append(self._h2.get_next_available_stream_id())
+            self._h2.send_headers(streams[-1], _encoded(headers), end_stream=True)
+        self._flush()
+        while len(statuses) < len(streams) and (data := self._connection.recv(65536)):
+            for event in self._h2.receive_data(data):
+                if isinstance(event, h2.events.ResponseReceived):
+                    statuses[event.stream_id] = dict(event.headers)[":status"]
+                elif isinstance(event, h2.events.StreamReset):
+                    statuses[event.stream_id] = "reset"
+            self._flush()
+        return [statuses.get(stream, "") for stream in streams]
+
     def _flush(self) -> None:
         self._connection.sendall(self._h2.data_to_send())
 
