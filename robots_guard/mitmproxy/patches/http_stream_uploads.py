@@ -10,6 +10,10 @@ is answered with 503.
 With the replacements, the body of a refused request is discarded as it arrives, and any other is
 bounded, also while the request is being judged. `handle_event` also forwards interim responses
 (`interim`).
+
+A CONNECT may declare a body, which mitmproxy takes for the first bytes of the tunnel. If it is
+incomplete, `passthrough` gets an event that the layers in the tunnel do not know, and they raise.
+The replacement passes the end of the connection on to them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     HttpEvent,
     RequestData,
+    RequestEndOfMessage,
     RequestProtocolError,
+    ResponseEndOfMessage,
     ResponseProtocolError,
 )
 from mitmproxy.utils import human
@@ -161,12 +167,27 @@ def _bound_event(self: HttpStream, event: RequestData, kept: int) -> RequestData
     return _KeptBody(self.stream_id, event.data)
 
 
+# -- a tunnel -------------------------------------------------------------------------------------
+
+
+def _replace_passthrough(plain: Handles) -> Handles:
+    def passthrough(self: HttpStream, event: events.Event) -> Commands:
+        if isinstance(event, RequestProtocolError):
+            event = RequestEndOfMessage(self.stream_id)
+        elif isinstance(event, ResponseProtocolError):
+            event = ResponseEndOfMessage(self.stream_id)
+        yield from plain(self, event)
+
+    return passthrough
+
+
 PATCH = Patch(
     owner=HttpStream,
     methods=(
         method("state_consume_request_body", "45459c1bbd8b", make=_replace_consume),
         method("state_stream_request_body", "eb2bdc50e917", "c98f7f715cef", make=_replace_stream),
         method("handle_event", "fd88b0fb09ce", make=_replace_handle_event),
+        method("passthrough", "33d9057d1375", "a6df32aba1ae", make=_replace_passthrough),
     ),
     versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
     reason="The bodies of refused requests, and those that arrive while a hook waits, are kept in"
@@ -181,6 +202,9 @@ aborted without a response. And nothing bounds the bodies of all requests togeth
 
 To see it: let an addon answer in `requestheaders`, upload 1 GB, and watch the memory. Or let an
 addon wait for a minute in `requestheaders`, with `body_size_limit=1m`, and upload 1 GB meanwhile.
+
+After a CONNECT with a Content-Length and a shorter body, `HttpStream.passthrough` hands
+`RequestProtocolError` to the layers in the tunnel, which raise AssertionError.
 
 The body of an answered request could be discarded as it arrives, and the queue of a paused layer
 counted against `body_size_limit`.

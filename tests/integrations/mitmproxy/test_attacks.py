@@ -131,6 +131,20 @@ def test_raw_bytes_in_a_tunnel(integration, http_site, first):
         closed(connection)
 
 
+@pytest.mark.parametrize("body", [b"", b"GET /private/x HTTP/1.1\r\n", b"\x16\x03\x01"])
+def test_a_connect_with_an_incomplete_body(integration, http_site, body):
+    """mitmproxy takes the body for the beginning of the tunnel, and the end of it for that of the connection."""
+    logged = len(integration.output)
+    with untouched(integration, http_site), connected(integration) as connection:
+        authority = http_site.authority
+        head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\nContent-Length: 50\r\n\r\n"
+        assert exchange(connection, head.encode(), body=False).status == 200
+        connection.sendall(body)
+        connection.shutdown(socket.SHUT_WR)
+        assert closed(connection) == b""
+    assert not [line for line in integration.output[logged:] if "has crashed" in line]
+
+
 def test_two_bytes_first(integration, http_site):
     """mitmproxy decides what a tunnel carries by its first segment, if that is shorter than any method."""
     with (
