@@ -12,6 +12,7 @@ the request is refused.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -50,6 +51,7 @@ from robots_guard.mitmproxy.request.permits import (
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
+from robots_guard.operation.listeners import report_exhaustion
 from robots_guard.settings import CLOCKS, ProxySettings
 
 log = logging.getLogger("robots_guard")
@@ -125,6 +127,7 @@ class Enforcer:
         """Report a fault: an error that is logged in this hook ends mitmproxy's start with exit status 1."""
         if not self._service.is_running:
             self._move_to_end()
+            report_exhaustion(asyncio.get_running_loop(), lambda: self.counts)
             self._service.start()
 
     def reload_overrides(self) -> None:

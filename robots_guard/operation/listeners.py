@@ -9,22 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from robots_guard.errors import SettingsError
+
+log = logging.getLogger("robots_guard")
 
 MODE = 0o660  # of a Unix socket
 BACKLOG = 1024  # connections that wait to be accepted
 _UNIX = "unix:"
 _TCP = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/]+)):(?P<port>[0-9]{1,20})")
 _LARGEST_PORT = 65_535
+_EXHAUSTED = "socket.accept() out of system resource"  # asyncio's message
+_REPORT_EVERY = 1.0  # seconds
 _CONNECT_TIMEOUT = 1.0  # seconds; a local service answers at once, or is overloaded
 
 
@@ -177,7 +183,53 @@ def _remove_stale(path: str) -> None:
 async def start_server(
     factory: Callable[[], asyncio.BaseProtocol], listener: socket.socket
 ) -> asyncio.Server:
-    """Accept the connections of a listener. `factory` makes a protocol for each."""
-    # Without `backlog`, asyncio would shorten the queue of the listener to 100 connections.
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(factory, sock=listener, backlog=BACKLOG)
+    """Accept the connections of a listener. `factory` makes a protocol for each.
+
+    When the process has no file left to open, asyncio tries again after a second; but of the
+    `backlog` connections that it tries to accept at a time, each failure is reported, and schedules
+    an attempt of its own. So it accepts one at a time here. The queue of the listener, which asyncio
+    sets to the same number, is then made long again.
+    """
+    server = await asyncio.get_running_loop().create_server(factory, sock=listener, backlog=1)
+    listener.listen(BACKLOG)
+    return server
+
+
+async def start_stream_server(
+    accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    listener: socket.socket,
+) -> asyncio.Server:
+    """Accept the connections of a listener as `asyncio.start_server` does."""
+
+    def protocol() -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), accept)
+
+    return await start_server(protocol, listener)
+
+
+def report_exhaustion(loop: asyncio.AbstractEventLoop, counts: Callable[[], Counter[str]]) -> None:
+    """Report that no connection can be accepted in one line a second at most, and count it.
+
+    The loop's present handler gets everything else.
+    """
+    before = loop.get_exception_handler()
+    reported = -_REPORT_EVERY
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal reported
+        if context.get("message") != _EXHAUSTED:
+            if before is None:
+                loop.default_exception_handler(context)
+            else:
+                before(loop, context)
+            return
+        counts()["accept/error"] += 1
+        if loop.time() - reported >= _REPORT_EVERY:
+            reported = loop.time()
+            log.error(
+                "robots_guard accepts no new connections for a second: %s; raise the limit of the"
+                " process (ulimit -n, LimitNOFILE=), or start more processes",
+                context.get("exception"),
+            )
+
+    loop.set_exception_handler(handle)

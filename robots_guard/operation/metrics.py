@@ -23,6 +23,7 @@ from robots_guard.errors import SettingsError
 _ACTIONS = frozenset(Action)
 #: Counts that are 0 before the first failure: `increase` misses the first of a count that begins at 1.
 FAILURES = (
+    "accept/error",
     "audit_log/error",
     "drop/internal-error",
     "drop/unrecorded",

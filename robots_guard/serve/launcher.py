@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from robots_guard.gateway.decision_log import LOGGER as DECISIONS
 from robots_guard.operation.file_limit import raise_file_limit
 from robots_guard.operation.heartbeat import Heartbeat
-from robots_guard.operation.listeners import listening
+from robots_guard.operation.listeners import listening, report_exhaustion
 from robots_guard.operation.workers import Say, run
 from robots_guard.serve.peers import Peers, PeerService, peers_of
 from robots_guard.serve.plan import Plan, check
@@ -101,6 +101,7 @@ class Worker:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, number)
         service = PeerService(self._peers, self._number, plan)
+        report_exhaustion(loop, lambda: service.counts)
         try:
             loop.add_signal_handler(signal.SIGHUP, service.reload_overrides)
             servers = await self._start(service)

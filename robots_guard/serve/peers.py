@@ -28,7 +28,7 @@ from robots_guard.core.addresses import Address
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Decision
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.operation.listeners import BACKLOG
+from robots_guard.operation.listeners import BACKLOG, start_stream_server
 from robots_guard.serve.plan import Plan
 from robots_guard.serve.service import Admitted, Answer, DecisionService
 
@@ -174,7 +174,7 @@ class _PeerServer:
 
     async def start(self, listener: socket.socket) -> None:
         listener.setblocking(False)
-        self._server = await asyncio.start_unix_server(self._answer, sock=listener)
+        self._server = await start_stream_server(self._answer, listener)
 
     def close(self) -> None:
         """Accept no more connections."""

@@ -25,6 +25,7 @@ import grpc
 import grpc.aio
 
 from robots_guard.errors import SettingsError
+from robots_guard.operation.listeners import start_stream_server
 from robots_guard.serve.certificates import Minter, NoLeaf
 from robots_guard.serve.discovery_messages import (
     SECRET_TYPE,
@@ -151,10 +152,7 @@ class SecretListener:
         """Accept the connections of a listener. Raises SettingsError."""
         await self._server.start(f"unix:{self._path}")
         listener.setblocking(False)
-        if listener.family == socket.AF_UNIX:
-            self._relay = await asyncio.start_unix_server(self._accept, sock=listener)
-        else:
-            self._relay = await asyncio.start_server(self._accept, sock=listener)
+        self._relay = await start_stream_server(self._accept, listener)
 
     def close(self) -> None:
         """Accept no more connections, and end the open ones."""

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections import Counter
 
 import pytest
 
@@ -49,3 +50,51 @@ async def test_a_burst_of_connections_waits_to_be_accepted(tmp_path):
             client.setblocking(False)
             client.connect(address.path)  # raises BlockingIOError if the queue is full
         server.close()
+
+
+# -- no file left to open -----------------------------------------------------------------------------------------
+
+
+class Exhausted(socket.socket):
+    """A listener of a process that may open no more files, until `recovered`."""
+
+    attempts, recovered = 0, False
+
+    def accept(self):
+        if self.recovered:
+            return super().accept()
+        self.attempts += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_without_a_file_left_accepting_pauses(monkeypatch, caplog):
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.05)
+    loop, counts, failed = asyncio.get_running_loop(), Counter(), []
+    loop.set_exception_handler(lambda _, context: failed.append(context["message"]))
+    listeners.report_exhaustion(loop, lambda: counts)
+    answered = asyncio.Event()
+
+    async def accept(reader, writer):
+        answered.set()
+        writer.close()
+
+    with Exhausted(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        server = await listeners.start_stream_server(accept, listener)
+        clients = [await asyncio.open_connection(*listener.getsockname()) for _ in range(200)]
+        began = loop.time()
+        while listener.attempts < 4:
+            await asyncio.sleep(0.01)
+        # each of asyncio's own attempts would have been a thousand
+        assert listener.attempts <= 5 + (loop.time() - began) / 0.05
+        assert counts == {"accept/error": listener.attempts}
+        assert caplog.text.count("accepts no new connections") == 1
+        assert "raise the limit of the process (ulimit -n" in caplog.text
+        listener.recovered = True
+        await asyncio.wait_for(answered.wait(), 30)
+        server.close()
+        for _, writer in clients:
+            writer.close()
+    loop.call_exception_handler({"message": "another"})
+    assert failed == ["another"]

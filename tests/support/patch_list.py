@@ -35,7 +35,6 @@ goes when a fixed version is the oldest that robots_guard supports.
 GROUPS = {
     "In every mitmproxy with the addon": mitmproxy_patches.ADDON_PATCHES,
     "In `robots-guard proxy` only": mitmproxy_patches.COMMAND_PATCHES,
-    "In `robots-guard proxy` with several workers": mitmproxy_patches.WORKER_PATCHES,
     "In a crawl of Scrapy": scrapy_patches.PATCHES,
 }
 

@@ -43,7 +43,8 @@ from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
 from robots_guard.mitmproxy.command.proxyauth import require_auth_off_loopback, validate_proxyauth
 from robots_guard.mitmproxy.command.shutdown import Shutdown
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.mitmproxy.patches import COMMAND_PATCHES, WORKER_PATCHES
+from robots_guard.mitmproxy.patches import COMMAND_PATCHES
+from robots_guard.mitmproxy.patches.server_port import share_port
 from robots_guard.mitmproxy.replies.asgi import Application
 from robots_guard.operation.authorities import validate_pem
 from robots_guard.operation.file_limit import raise_file_limit
@@ -117,7 +118,7 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
         asyncio.run(_serve(proxy, announce))
         return
     _validate_workers(proxy)
-    install_patches(WORKER_PATCHES)
+    share_port()
     authority(proxy.confdir)  # created before the fork, so that all workers share it
     with port_for_all(proxy.host, proxy.port) as port:
         run(

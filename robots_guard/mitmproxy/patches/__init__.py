@@ -66,6 +66,7 @@ ADDON_PATCHES = (
     server_tasks.PATCH,
     addon_dispatch.PATCH,
     name_resolution.PATCH,
+    server_port.PATCH,
 )
 #: Installed by `robots-guard proxy`, too.
 COMMAND_PATCHES = (
@@ -76,8 +77,6 @@ COMMAND_PATCHES = (
     header_lookups.PATCH,
     context_forks.PATCH,
 )
-#: Installed by `robots-guard proxy` with several workers.
-WORKER_PATCHES = (server_port.PATCH,)
 
 
 def install_in(master: Master) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.process import PATIENCE, PROGRAMS, environment, proxy, refused_start
 from integrations.mitmproxy.wire import connected, exchange, plain, read_answer
 from support.programs import program
@@ -23,6 +26,32 @@ from robots_guard.testing import Reply
 
 def request_to(site, target):
     return f"GET {site.url}{target} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+
+
+# -- more connections than files ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_file_left_to_open(start, kind):
+    """It logs a line a second at most, and serves again when clients have left."""
+    with start(kind) as integration, contextlib.ExitStack() as clients:
+        pid = integration.process.pid
+        most = len(list(Path(f"/proc/{pid}/fd").iterdir())) + 5
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        for _ in range(60):
+            address = (integration.host, integration.port)
+            clients.enter_context(socket.create_connection(address, timeout=PATIENCE))
+        eventually(lambda: _reports(integration))
+        began, before = time.monotonic(), _reports(integration)
+        time.sleep(2.0)  # to count the lines of some time
+        assert _reports(integration) - before <= time.monotonic() - began + 1
+        assert not [line for line in integration.output if "Traceback" in line]
+        clients.close()
+        eventually(lambda: plain(integration, "http://robots.guard/ready").status == 200)
+
+
+def _reports(integration) -> int:
+    return sum("accepts no new connections" in line for line in integration.output)
 
 
 # -- the end --------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from support.digests import changed_methods
 
 from robots_guard.gateway.patch import Patch, install_patches, method
 from robots_guard.mitmproxy import patches
-from robots_guard.mitmproxy.patches import ADDON_PATCHES, COMMAND_PATCHES, WORKER_PATCHES
+from robots_guard.mitmproxy.patches import ADDON_PATCHES, COMMAND_PATCHES
 
-PATCHES = ADDON_PATCHES + COMMAND_PATCHES + WORKER_PATCHES
+PATCHES = ADDON_PATCHES + COMMAND_PATCHES
 SHARED = {"codes", "interim", "write_check"}
 
 
