@@ -13,7 +13,7 @@ from robots_guard.rep.html.links import absolute_url
 from robots_guard.rep.html.markup import Element
 from robots_guard.rep.signals import content_signal, content_usage, tdmrep
 from robots_guard.rep.signals.bounds import is_restrictive
-from robots_guard.rep.signals.rules import agent_name, read_rules
+from robots_guard.rep.signals.rules import FIELD_CAP, agent_name, read_rules, unread_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
 #: Names that do not name a crawler (HTML section 4.2.5.1, and the registry MetaExtensions).
@@ -75,8 +75,11 @@ def _statements(meta: Element) -> Iterator[Statement]:
 
 
 def _rules(meta: Element, agent: str, flags: tuple[Flag, ...]) -> tuple[Statement, ...]:
+    content = meta.get("content")
+    if len(content) > FIELD_CAP:
+        return unread_rules(meta.tag, signal=Signal.META_ROBOTS, place=Place.PAGE, agent=agent)
     return read_rules(
-        meta.get("content"),
+        content,
         signal=Signal.META_ROBOTS,
         place=Place.PAGE,
         agent=agent,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from robots_guard.rep.signals import content_signal, content_usage, robots_tag, tdmrep
 from robots_guard.rep.signals.bounds import bounded
-from robots_guard.rep.signals.labels import is_no
+from robots_guard.rep.signals.labels import SIGNAL_LABELS, USAGE_LABELS, is_no
 from robots_guard.rep.signals.link_header import license_links
-from robots_guard.rep.signals.rules import read_rules
+from robots_guard.rep.signals.rules import FIELD_CAP, read_rules, unread_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
 _AI_TRAINING = ("disallowaitraining", "allowaitraining")
@@ -25,6 +25,8 @@ FIELDS = frozenset(
         *("link", "crawler-price", "www-authenticate"),
     )
 )
+#: The fields of which at most FIELD_CAP characters are read. Each has the name of its signal.
+_CAPPED = frozenset(("x-robots-tag", "robots-tag", "content-usage", "content-signal"))
 #: The statuses with which a site asks for a licence (RSL 1.0, Crawler Authorization Protocol).
 LICENSE_STATUSES = frozenset((401, 402, 403, 503))
 
@@ -66,13 +68,19 @@ def _statements(
     lines: Mapping[str, Sequence[Header]], status: int, url: str
 ) -> Iterator[Statement]:
     for name, read in _READERS.items():
-        if name in lines:
+        if name not in lines:
+            continue
+        too_long = sum(len(value) + 1 for _, value in lines[name]) > FIELD_CAP
+        if too_long and name in _CAPPED:
+            yield from _denials(name, _text(lines[name][0]))
+        else:
             yield from read(lines[name])
     if tdmrep.RESERVATION in lines:
         yield from _reservations(lines)
     for header in lines.get("link", ()):
         if "license" in header[1].lower():
-            yield from license_links(header[1], url, _text(header))
+            # Its links are only recorded, and many servers list dozens of files in the field.
+            yield from license_links(header[1][:FIELD_CAP], url, _text(header))
     if status in LICENSE_STATUSES:
         yield from map(_license_demand, filter(_demands_license, lines.get("www-authenticate", ())))
 
@@ -140,6 +148,22 @@ _READERS: dict[str, Callable[[Sequence[Header]], Iterable[Statement]]] = {
     **dict.fromkeys(_AI_TRAINING, _ai_training),
     "crawler-price": _price,
 }
+
+
+def _unread(signal: Signal, rules: Iterable[str], value: str) -> Iterable[Statement]:
+    for rule in sorted(rules):
+        yield Statement(
+            signal=signal, place=Place.HEADER, rule=rule, value=value, flags=(Flag.MALFORMED,)
+        )
+
+
+def _denials(name: str, text: str) -> Iterable[Statement]:
+    """The statements of a field that is too long to be read: it denies all that it can deny."""
+    if name == Signal.CONTENT_USAGE:
+        return _unread(Signal.CONTENT_USAGE, USAGE_LABELS, "n")
+    if name == Signal.CONTENT_SIGNAL:
+        return _unread(Signal.CONTENT_SIGNAL, SIGNAL_LABELS, "no")
+    return unread_rules(text, signal=Signal(name), place=Place.HEADER)
 
 
 def _reservations(lines: Mapping[str, Sequence[Header]]) -> Iterable[Statement]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from robots_guard.rep.signals.bounds import bounded
+from robots_guard.rep.signals.bounds import bounded, is_restrictive
 from robots_guard.rep.signals.dates import match_date
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
@@ -39,6 +39,15 @@ PLAIN_RULES = frozenset(
 )
 RULES = VALUED_RULES | PLAIN_RULES
 
+#: Those of them that deny something, under any settings.
+DENYING_RULES = tuple(
+    rule
+    for rule in sorted(PLAIN_RULES)
+    if is_restrictive(Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule=rule))
+)
+
+#: Characters of a field or a META content that are read. What does not fit counts as a doubtful no.
+FIELD_CAP = 16_384
 WORD_CAP = 100  # characters of an unknown word or an agent that are kept
 
 # Blanks are the blanks of Unicode, control characters and invisible marks. Quotation marks and
@@ -86,6 +95,23 @@ def read_rules(
         )
 
     return bounded(map(statement, _Scanner(text, agent).rules()))
+
+
+def unread_rules(
+    text: str, *, signal: Signal, place: Place, agent: str = "*"
+) -> tuple[Statement, ...]:
+    """The statements of a text that is longer than FIELD_CAP, of which nothing is read."""
+    return tuple(
+        Statement(
+            signal=signal,
+            place=place,
+            rule=rule,
+            raw=text.strip()[:RAW_CAP],
+            agent=agent_name(agent),
+            flags=(Flag.MALFORMED,),
+        )
+        for rule in DENYING_RULES
+    )
 
 
 def agent_name(text: str) -> str:

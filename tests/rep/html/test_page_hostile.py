@@ -19,6 +19,7 @@ from robots_guard.rep.html.tag_reader import read_tags
 from robots_guard.rep.html.tokenizer import Tokenizer
 from robots_guard.rep.html.tree_reader import read_tree
 from robots_guard.rep.signals.bounds import STATEMENTS, is_restrictive
+from robots_guard.rep.signals.rules import FIELD_CAP
 
 URL = "https://example.com/page"
 HTML = "text/html"
@@ -152,6 +153,13 @@ def test_ten_thousand_metas_lose_no_denial(reader):
 
     assert len(page.statements) < STATEMENTS + 20
     assert {"noai", "noindex"} <= rules
+
+
+def test_a_content_that_is_too_long_denies_what_it_can(reader):
+    """It is not read, because reading it takes 1.5 s for each megabyte."""
+    page, _ = read(f'<meta name=robots content="{"a," * FIELD_CAP}">')
+    rules = {each.rule for each in page.statements if each.agent == "*" and is_restrictive(each)}
+    assert {"noindex", "noai", "nosnippet", "noarchive"} <= rules
 
 
 def test_links_are_bounded_and_those_with_nofollow_are_kept(reader):

@@ -10,6 +10,7 @@ from support.cost import LINEAR, growth
 
 from robots_guard.rep.signals.bounds import RECORDED, STATEMENTS, is_restrictive
 from robots_guard.rep.signals.headers import FIELDS, header_statements
+from robots_guard.rep.signals.rules import FIELD_CAP
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal
 
 URL = "https://a.example/dir/page"
@@ -253,6 +254,28 @@ def test_the_number_of_statements_is_limited():
 
     assert len(statements) < STATEMENTS + 10
     assert ("*", "noai") in {(each.agent, each.rule) for each in statements}
+
+
+@pytest.mark.parametrize(
+    ("name", "denied"),
+    [
+        ("X-Robots-Tag", {"noindex", "nosnippet", "noarchive", "noai", "none"}),
+        ("Robots-Tag", {"noindex", "nosnippet", "noarchive", "noai", "none"}),
+        ("Content-Usage", {"train-ai", "ai-use", "search"}),
+        ("Content-Signal", {"search", "ai-input", "ai-train"}),
+    ],
+)
+@pytest.mark.parametrize("lines", [1, 1000])
+def test_a_field_that_is_too_long_denies_what_it_can(name, denied, lines):
+    """It is not read: a doubtful no counts."""
+    value = '"\\' * (FIELD_CAP // 2 // lines)
+    too_long = [(name, value)] * (lines + 1)
+
+    statements = header_statements(too_long, 200)
+
+    assert denied <= {each.rule for each in statements if is_restrictive(each)}
+    assert {(each.agent, each.flags) for each in statements} == {("*", (Flag.MALFORMED,))}
+    assert header_statements([(name, " " * (FIELD_CAP - 1))], 200) == ()
 
 
 @pytest.mark.parametrize(
