@@ -5,9 +5,11 @@ Invariant: an error about a value names the place of that value, and never quote
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -36,6 +38,8 @@ from robots_guard.settings import (
 )
 from robots_guard.stores import FORMS, is_store
 from robots_guard.text import nearest
+
+_LIST = 'write a list such as ["a", "b"]'
 
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T", bound=msgspec.Struct)
@@ -130,20 +134,34 @@ def _check_names(file: ConfigFile) -> None:
             _check_section(file, name, value)
         elif name not in types_in(""):
             raise SettingsError(f"{file.place(name)}: {_objection(name, value)}")
-        elif isinstance(value, Mapping):
-            raise SettingsError(
-                f"{file.place(name)}: {name} is a setting and no section: write {name} = ..."
-            )
+        elif objection := _objection_to_type(name, value):
+            raise SettingsError(f"{file.place(name)}: {objection}")
 
 
 def _check_section(file: ConfigFile, section: str, table: Any) -> None:
     if not isinstance(table, Mapping):
         raise SettingsError(f"{file.place(section)}: {section} is a section: write [{section}]")
     known = types_in(section)
-    for name in table:
+    for name, value in table.items():
+        where = file.place(section, name)
         if name not in known:
-            where = file.place(section, name)
             raise SettingsError(f"{where}: {_objection_within(section, name)}")
+        if objection := _objection_to_type(name, value):
+            raise SettingsError(f"{where}: {objection}")
+
+
+def _objection_to_type(name: str, value: Any) -> str | None:
+    """Why no setting can have a value of this type of TOML, and the remedy; None if one can."""
+    if isinstance(value, Mapping):
+        return f"{name} is a setting and no section: write {name} = ..."
+    for part in value if isinstance(value, list) else (value,):
+        if isinstance(part, date | time):
+            return f"{name} {part} is a date or a time, which no setting is: put it in quotes"
+        if isinstance(part, float) and math.isnan(part):
+            return f"{name} nan is not a number: write one such as 30 or 0.5"
+        if isinstance(part, Mapping | list):
+            return f"{name} has a part that is neither text nor a number: {_LIST}"
+    return None
 
 
 def _objection(name: str, value: Any) -> str:

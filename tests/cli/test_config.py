@@ -59,6 +59,37 @@ def rows_of(out):
     return rows
 
 
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("agent = 1979-05-27", "agent 1979-05-27 is a date or a time, which no setting is"),
+        ("agent = 1979-05-27T07:32:00Z", "agent 1979-05-27 07:32:00+00:00 is a date or a time"),
+        ("hold_max = 07:32:00", "hold_max 07:32:00 is a date or a time, which no setting is"),
+        ('purposes = ["search", 1979-05-27]', "purposes 1979-05-27 is a date or a time"),
+        ("hold_max = nan", "hold_max nan is not a number: write one such as 30 or 0.5"),
+        ("connect_ports = [[443]]", "connect_ports has a part that is neither text nor a number"),
+        ("purposes = [{search = 1}]", "purposes has a part that is neither text nor a number"),
+        ("agent = {name = 1}", "agent is a setting and no section: write agent = ..."),
+        ("[proxy]\nlisten = {port = 1}", "listen is a setting and no section: write listen = ..."),
+        ("[proxy]\nlisten = 07:32:00", "listen 07:32:00 is a date or a time"),
+    ],
+)
+def test_a_type_that_no_setting_has_is_one_sentence_in_show_and_check(
+    here, tmp_path, written, sentence
+):
+    file = tmp_path / "types.toml"
+    file.write_text(f"{written}\n")
+    place = f"{file}:{written.count(chr(10)) + 1}: {sentence}"
+
+    shown, _, said = here("config", "show", "--config", file)
+    checked, found, _ = here("config", "check", "--config", file)
+
+    assert (shown, checked) == (2, 2)
+    assert place in said
+    assert place in found
+    assert "datetime" not in found
+
+
 # -- show -----------------------------------------------------------------------------------------
 
 
@@ -158,7 +189,7 @@ def test_no_error_and_no_value_quotes_a_secret(here, file, lines, command):
 
     _, out, err = here("config", *command, "--config", file)
 
-    assert "mistake" in out + err or lines.split()[0] in out
+    assert "mistake" in out + err or lines.split()[0] in out + err
     assert "s3cret" not in out + err
 
 
