@@ -16,8 +16,6 @@ from robots_guard.mitmproxy.patches import (
     addon_dispatch,
     connection_crashes,
     connection_transports,
-    context_forks,
-    header_lookups,
     http1_body_reader,
     http1_client_bytes,
     http1_client_head,
@@ -36,7 +34,6 @@ from robots_guard.mitmproxy.patches import (
     http_stream_uploads,
     message_checks,
     name_resolution,
-    option_copies,
     replay_crashes,
     server_port,
     server_tasks,
@@ -71,11 +68,8 @@ ADDON_PATCHES = (
 #: Installed by `robots-guard proxy`, too.
 COMMAND_PATCHES = (
     message_checks.PATCH,
-    option_copies.PATCH,
     http_stream_hooks.PATCH,
     http_layer_writes.PATCH,
-    header_lookups.PATCH,
-    context_forks.PATCH,
 )
 
 

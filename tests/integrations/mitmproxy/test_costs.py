@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.connection import Client
-from mitmproxy.http import Headers, Response
-from mitmproxy.options import Options
+from mitmproxy.http import Response
 from mitmproxy.proxy import commands
-from mitmproxy.proxy.context import Context
 
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.mitmproxy.patches import context_forks, header_lookups, http_layer_writes
+from robots_guard.mitmproxy.patches import http_layer_writes
 from robots_guard.mitmproxy.patches.http_layer_writes import JOINED_BYTES
 from robots_guard.mitmproxy.replies.response import Refusal
 
@@ -31,14 +29,6 @@ OTHERS = st.one_of(
     st.builds(commands.RequestWakeup, st.just(1.0)),
     st.builds(commands.Log, st.just("said")),
 )
-
-
-def replacement(patch):
-    """What takes the place of a patch's first method, and that method."""
-    name, _, make = patch.PATCH.methods[0]
-    plain = getattr(patch.PATCH.owner, name)
-    plain = getattr(plain, "__wrapped__", plain)
-    return make(plain), plain
 
 
 def effects(given):
@@ -83,44 +73,6 @@ def test_small_writes_are_joined_and_large_ones_are_not_copied():
         (one, b"d"),
     ]
     assert written[2] is large
-
-
-NAMES = st.sampled_from([b"Host", b"host", b"HOST", b"Accept", b"x-\xc3\xa9", b"X-\xc3\x89", b""])
-
-
-@given(
-    st.lists(st.tuples(NAMES, st.binary(max_size=3)), max_size=5),
-    NAMES | NAMES.map(lambda name: name.decode("utf-8", "surrogateescape")),
-)
-def test_lookups_find_the_same_fields(fields, key):
-    patched, plain = replacement(header_lookups)
-    headers = Headers(fields)
-    try:
-        expected = plain(headers, key)
-    except KeyError:
-        with pytest.raises(KeyError):
-            patched(headers, key)
-    else:
-        assert patched(headers, key) == expected
-
-
-def test_a_fork_has_the_attributes_of_mitmproxys():
-    patched, plain = replacement(context_forks)
-    context = Context(CLIENTS[0], Options())
-    context.layers.append("a layer")
-    copy = patched(context)
-    assert vars(copy) == vars(plain(context)) == vars(context)
-    assert copy.layers is not context.layers
-    assert type(copy) is Context
-
-
-def test_a_fork_of_a_subclass_is_left_to_mitmproxy():
-    class Extended(Context):
-        def fork(self):
-            return "its own"
-
-    patched, _ = replacement(context_forks)
-    assert isinstance(patched(Extended(CLIENTS[0], Options())), Context)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
