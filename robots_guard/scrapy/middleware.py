@@ -581,7 +581,7 @@ class RobotsGuardMiddleware:
 
     def _spider_opened(self) -> None:
         self._pacing.is_hooked = self._fetcher.is_hooked = attach(self._crawler, self._send)
-        self._fetcher.watch_connections()
+        self._fetcher.open()
         self.signals.open(self._crawler)
         follow(self._crawler, self._gate.mark_begun, self._gate.mark_ended)
         for bypass in find_bypasses(self._crawler.settings):

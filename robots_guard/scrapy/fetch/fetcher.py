@@ -26,7 +26,6 @@ from urllib.parse import quote
 
 import msgspec
 from scrapy import Request, signals
-from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
@@ -58,6 +57,7 @@ from robots_guard.scrapy.fetch.substitute import (
     tls_of,
     with_fields,
 )
+from robots_guard.scrapy.patches.fetch_signals import divert
 from robots_guard.scrapy.reached_urls import are_same
 from robots_guard.scrapy.runtime import CANCELLED, ScrapyRuntime
 from robots_guard.scrapy.spelling import writer_of
@@ -232,7 +232,6 @@ class ScrapyFetcher:
         self._downloads: set[Download] = set()
         # Two of the routes that middlewares have chosen for fetches; more do not matter.
         self._chosen: set[str] = set()
-        self._unbounded: set[Download] = set()  # those that may exceed the cap
         self.is_hooked = False  # whether `mark_sent` is called for every request
 
     def bound(self, request: Request) -> ScrapyFetcher | BoundFetcher:
@@ -241,11 +240,15 @@ class ScrapyFetcher:
             return self
         return BoundFetcher(self, Route.of(request))
 
-    def watch_connections(self) -> None:
-        """Watch the crawl's connections for responses to the guard's fetches.
+    def open(self) -> None:
+        """Watch the crawl's connections and signals for responses to the guard's fetches.
 
         Call this before the first connection: a fetch can use one that has carried pages before.
         """
+        own = divert(self._crawler, self, _is_fetch)
+        own.connect(self._on_headers, signals.headers_received)
+        own.connect(self._on_bytes, signals.bytes_received)
+        own.connect(self._on_downloaded, signals.response_downloaded)
         for scheme in ("http", "https"):
             watch(self._crawler.engine.downloader, scheme, self._framing_lists)
 
@@ -497,10 +500,6 @@ class ScrapyFetcher:
         return [download.framings for download in self._downloads if download.twisted_url == url]
 
     def _begin(self, download: Download) -> None:
-        if not self._downloads:  # not earlier, because signal handlers slow down every page
-            self._crawler.signals.connect(self._on_headers, signals.headers_received)
-            if not self.is_hooked:
-                self._crawler.signals.connect(self._on_downloaded, signals.response_downloaded)
         self._downloads.add(download)
         if not self.is_hooked:
             download.mark_sent()
@@ -508,46 +507,19 @@ class ScrapyFetcher:
     def _end(self, download: Download) -> None:
         self._downloads.discard(download)
         download.mark_sent()
-        if download in self._unbounded:
-            self._unbounded.discard(download)
-            if not self._unbounded:
-                self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)
-        if not self._downloads:
-            self._crawler.signals.disconnect(self._on_headers, signals.headers_received)
-            if not self.is_hooked:
-                self._crawler.signals.disconnect(self._on_downloaded, signals.response_downloaded)
 
-    def _on_headers(self, request: Request, body_length: Any) -> None:
-        """Note that the response has begun. Its bytes are counted only if they may exceed the cap,
-        because a handler of `bytes_received` slows down every page as well."""
-        download = request.meta.get(DOWNLOAD)
-        if not isinstance(download, Download) or download not in self._downloads:
-            return
-        download.has_started_response = True
-        if self._is_bounded(download, body_length):
-            return
-        if not self._unbounded:
-            self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
-        self._unbounded.add(download)
-
-    def _is_bounded(self, download: Download, body_length: Any) -> bool:
-        """Whether a body cannot exceed the cap. Twisted delimits it by the length that is given
-        here; of other libraries that is the value of a field, which chunks may exceed."""
-        if not isinstance(body_length, int) or body_length > download.cap:
-            return False
-        return isinstance(self._handler(download), HTTP11DownloadHandler)
+    def _on_headers(self, request: Request) -> None:
+        request.meta[DOWNLOAD].has_started_response = True
 
     def _on_bytes(self, data: bytes, request: Request) -> None:
-        download = request.meta.get(DOWNLOAD)
-        if isinstance(download, Download):
-            download.body_size += len(data)
-            if download.is_cut:
-                raise StopDownload(fail=False)  # the received part is judged (RFC 9309 section 2.5)
+        download: Download = request.meta[DOWNLOAD]
+        download.body_size += len(data)
+        if download.is_cut:
+            raise StopDownload(fail=False)  # the received part is judged (RFC 9309 section 2.5)
 
     def _on_downloaded(self, response: Response, request: Request) -> None:
-        download = request.meta.get(DOWNLOAD)
-        if isinstance(download, Download):
-            _note_received(download, response)
+        if not self.is_hooked:
+            _note_received(request.meta[DOWNLOAD], response)
 
     # -- log and statistics ------------------------------------------------------------------------
 
@@ -572,6 +544,10 @@ class ScrapyFetcher:
     def _count(self, alias: str) -> None:
         """Count under a name of the built-in middleware, for existing monitoring."""
         self._crawler.stats.inc_value(f"robotstxt/{alias}")
+
+
+def _is_fetch(request: Request) -> bool:
+    return isinstance(request.meta.get(DOWNLOAD), Download)
 
 
 def _timeout(download: Download) -> Failed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from robots_guard.scrapy.patches import (
     connection_bytes,
     downloader_fetch,
+    fetch_signals,
     handler_hook,
     response_status,
 )
@@ -17,6 +18,7 @@ from robots_guard.scrapy.patches import (
 #: Installed by the middleware when the spider opens.
 PATCHES = (
     downloader_fetch.PATCH,
+    fetch_signals.PATCH,
     handler_hook.PATCH,
     connection_bytes.PATCH,
     response_status.PATCH,

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydispatch.dispatcher import getAllReceivers
 from scrapy import signals
@@ -18,7 +19,7 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.robotstxt import RobotParser
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
@@ -573,3 +574,97 @@ class BreaksTheLog:
 
         FileAuditLog.write = fail
         return cls()
+
+
+class CountsSignals:
+    """Counts in Scrapy's stats which requests each signal is about."""
+
+    SIGNALS = (
+        "request_scheduled",
+        "request_dropped",
+        "request_reached_downloader",
+        "request_left_downloader",
+        "headers_received",
+        "bytes_received",
+        "response_downloaded",
+        "response_received",
+    )
+
+    def __init__(self, crawler):
+        self._stats = crawler.stats
+        for name in self.SIGNALS:
+            receiver = self._receiver(name)
+            crawler.signals.connect(receiver, getattr(signals, name), weak=False)
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler))
+
+    def _receiver(self, name):
+        def count(request):
+            self._stats.inc_value(f"seen/{name}{urlsplit(request.url).path}")
+
+        return count
+
+
+class FailsAtHeaders(StopsAtHeaders):
+    """Stops each download after its header fields, and lets it count as failed."""
+
+    def stop(self):
+        raise StopDownload(fail=True)
+
+
+class ClosesAtFirst:
+    """Closes the spider at the first response."""
+
+    def __init__(self, crawler):
+        self._engine_of = lambda: crawler.engine
+        crawler.signals.connect(self._close, signals.response_received)
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler))
+
+    def _close(self):
+        if not self._engine_of()._slot.closing:
+            deferred_from_coro(self._engine_of().close_spider_async(reason="enough"))
+
+
+class ClosesAtDownload(ClosesAtFirst):
+    def __init__(self, crawler):
+        self._engine_of = lambda: crawler.engine
+        crawler.signals.connect(self._close, signals.request_reached_downloader)
+
+
+class Minimal:
+    """A scheduler with what Scrapy requires, and a method and an attribute of its own."""
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler.stats))
+
+    def __init__(self, stats):
+        self._stats, self._waiting, self.limit = stats, [], 0
+
+    def has_pending_requests(self):
+        return bool(self._waiting)
+
+    def enqueue_request(self, request):
+        self._waiting.append(request)
+        return True
+
+    def next_request(self):
+        self._stats.set_value("minimal/limit", self.limit)
+        return self._waiting.pop() if self._waiting else None
+
+    def pause(self):
+        self._stats.inc_value("minimal/pauses")
+
+
+class UsesScheduler:
+    """Uses the methods and attributes of the project's own scheduler."""
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler))
+
+    def __init__(self, crawler):
+        self._crawler = crawler
+        crawler.signals.connect(self._use, signals.spider_opened)
+
+    def _use(self):
+        scheduler = self._crawler.engine._slot.scheduler
+        scheduler.pause()
+        scheduler.limit = 7
