@@ -50,7 +50,8 @@ DEFAULT_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 class GuardScheduler(BaseScheduler):
     """Wraps the scheduler named by ROBOTS_GUARD_FALLBACK_SCHEDULER.
 
-    The add-on sets both where necessary.
+    The add-on sets both where necessary. What this class does not define is that of the wrapped
+    scheduler, which a project's extensions may use.
     """
 
     @classmethod
@@ -73,7 +74,6 @@ class GuardScheduler(BaseScheduler):
         return cls(build_from_crawler(wrapped, crawler), OriginGate.of(crawler), Leftovers(crawler))
 
     def __init__(self, wrapped: Any, gate: OriginGate, leftovers: Leftovers) -> None:
-        self._wrapped = wrapped
         self._gate = gate
         self._leftovers = leftovers
         self._parked: dict[str, deque[Request]] = {}
@@ -83,10 +83,23 @@ class GuardScheduler(BaseScheduler):
         # whether a request handed back has made the wrapped scheduler longer
         self._has_grown = False
         self._refusals = 0
+        self._wrapped = wrapped  # the last: any other attribute is the wrapped scheduler's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self).get("_wrapped"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = name in vars(self) or "_wrapped" not in vars(self)
+        if is_own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._wrapped, name, value)
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the wrapped scheduler, and park the leftovers of the job's last crawl."""
-        opened: Deferred[None] | None = self._wrapped.open(spider)
+        opened: Deferred[None] | None = None
+        if hasattr(self._wrapped, "open"):  # Scrapy requires neither this nor `close`
+            opened = self._wrapped.open(spider)
         for request in self._leftovers.take():
             self._park(self._gate.bucket(request), request)
         return opened
@@ -104,7 +117,9 @@ class GuardScheduler(BaseScheduler):
             self._buckets.discard(bucket)
         self._parked.clear()
         self._count = 0
-        closed: Deferred[None] | None = self._wrapped.close(reason)
+        closed: Deferred[None] | None = None
+        if hasattr(self._wrapped, "close"):
+            closed = self._wrapped.close(reason)
         return closed
 
     def _hand_back(self, request: Request) -> bool:

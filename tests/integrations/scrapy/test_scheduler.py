@@ -86,3 +86,22 @@ def test_a_scheduler_that_wraps_itself_ends_the_process_with_one_sentence(net):
     assert done.code == 1
     assert "ROBOTS_GUARD_FALLBACK_SCHEDULER names GuardScheduler itself" in done.log
     assert "Traceback" not in done.log
+
+
+def test_a_scheduler_of_a_project_keeps_its_face_behind_the_wrapper(net):
+    """Scrapy asks a scheduler only whether it has `open` and `close`; an extension uses what else it
+    has by `engine._slot.scheduler`."""
+    site = net.origin("User-agent: *\nDisallow: /private/\n")
+
+    done = crawl(
+        [f"{site.url}/a", f"{site.url}/private/b"],
+        {
+            "SCHEDULER": "integrations.scrapy.components.Minimal",
+            "EXTENSIONS": {"integrations.scrapy.components.UsesScheduler": 500},
+        },
+    )
+
+    assert site.targets == ["/a"]
+    assert done.stats["minimal/pauses"] == 1
+    assert done.stats["minimal/limit"] == 7
+    assert "log_count/ERROR" not in done.stats
