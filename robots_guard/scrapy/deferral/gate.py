@@ -26,7 +26,7 @@ from robots_guard.core.freshness import until_other_route
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, split_cached
+from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.scrapy.deferral.buckets import Buckets
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
 from robots_guard.scrapy.deferral.timetable import Timetable
@@ -71,7 +71,11 @@ class OriginGate:
 
     def bucket(self, request: Request) -> str:
         """The bucket a request belongs to: its slot, a space, and the key that closes it."""
-        return self._bucket(request, _key_of(self._origin_of(request)))
+        slot = str(self._engine.downloader.get_slot_key(request))
+        key = self._key_of(request)
+        if not key:
+            return slot
+        return f"{slot} {_group_of(request, key)}"
 
     def is_scheduled(self, request: Request) -> bool:
         """Whether the request came out of the queue, and so can go back to it."""
@@ -137,13 +141,12 @@ class OriginGate:
         reaches the middleware.
         """
         self._release_unbegun()
-        origin = self._origin_of(request)
-        key = _key_of(origin)
+        key = self._key_of(request)
         has_left = self.deferrals.admit(
             request,
             key,
             time.monotonic(),
-            known=origin is None or not self.lacks_policy(origin),
+            known=not self._lacks_policy(request, key),
             group=_group_of(request, key),
         )
         if has_left:
@@ -162,11 +165,21 @@ class OriginGate:
         except (NotGoverned, MalformedURL):
             return None
 
-    def _bucket(self, request: Request, origin: str) -> str:
-        slot: str = self._engine.downloader.get_slot_key(request)
-        if not origin:
-            return slot
-        return f"{slot} {_group_of(request, origin)}"
+    def _key_of(self, request: Request) -> str:
+        """The key of the origin that may close the request's bucket; "" if none may."""
+        origin = self._origin_of(request)
+        if origin is None:
+            return ""
+        key = _text_of(origin)
+        if request.url.endswith(ROBOTS_TXT):
+            return _closing_key(key, split_cached(request.url)[1])
+        return key
+
+    def _lacks_policy(self, request: Request, key: str) -> bool:
+        """Whether the request will wait for a policy. One for a robots.txt needs none."""
+        if not key or key.endswith(ROBOTS_TXT):
+            return False
+        return self.lacks_policy(split_cached(request.url)[0])
 
     def _note_change(self, key: str) -> None:
         for buckets in self._buckets:
@@ -202,7 +215,8 @@ class OriginGate:
         A request that a rule forbids shares a bucket with those that are due at about the same
         time.
         """
-        key = str(decision.question.origin)
+        question = decision.question
+        key = _closing_key(str(question.origin), question.target)
         wait = wait_of(decision)
         trouble = decision.policy.trouble if decision.policy is not None else None
         if trouble is not None and trouble.scope is Scope.ROUTE:
@@ -321,12 +335,19 @@ def wait_of(decision: Decision) -> float:
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
 
 
-@lru_cache(maxsize=8192)
-def _key_of(origin: Origin | None) -> str:
-    """The key of an origin in the state machine; "" if no robots.txt governs the request."""
-    if origin is None:
-        return ""
-    return str(origin)
+_text_of = lru_cache(maxsize=8192)(str)
+
+
+def _closing_key(origin: str, target: str) -> str:
+    """The key that closes the bucket of a target's requests.
+
+    A request for robots.txt itself has one of its own: what closes its origin, as a robots.txt that
+    is unreachable, need not close it. It leaves the queue, is judged, and is sent back if it has to
+    wait, too.
+    """
+    if target == ROBOTS_TXT:
+        return origin + ROBOTS_TXT
+    return origin
 
 
 def _group_of(request: Request, origin: str) -> str:

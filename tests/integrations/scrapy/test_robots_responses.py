@@ -11,6 +11,7 @@ from scrapy import Request
 from robots_guard.scrapy.robots_responses import can_share
 from robots_guard.testing import Loopback, Reply
 
+MINIMAL = "integrations.scrapy.components.Minimal"
 RULES = "User-agent: *\nDisallow: /private/\n"
 LARGE = f"{RULES}#{'x' * 600 * 1024}\n"
 SITEMAP = (
@@ -87,7 +88,9 @@ def test_a_redirected_file_is_not_shared(shared):
 
     assert done["moved"]["url"] == f"{sites['target'].url}/robots.txt"
     assert len(asked(sites["moved"])) == 2
-    assert len(asked(sites["target"])) == 3  # the guard's two fetches: for each of the sites
+    assert (
+        len(asked(sites["target"])) == 2
+    )  # for the guard's policy of the site that redirects, too
 
 
 @pytest.mark.parametrize(
@@ -170,3 +173,35 @@ def test_a_sitemap_spider_costs_one_robots_txt_and_its_log_ends_with_a_summary(n
     assert "ROBOTSTXT_OBEY is False in the settings of the spider (custom_settings)" in log
     assert log.count("drop (disallowed)") == 1
     assert f"dropped 2 requests:\n  {site.url}: 2 disallowed\n" in log
+
+
+@pytest.mark.parametrize("scheduler", ["scrapy.core.scheduler.Scheduler", MINIMAL])
+def test_a_request_for_robots_txt_does_not_wait_until_robots_txt_is_reachable(net, scheduler):
+    """It is exempt from what closes its origin, and a spider may want to see the error."""
+    site = net.origin(503)
+    robots = f"{site.url}/robots.txt"
+
+    done = crawl(
+        [f"{site.url}/a", {"url": robots, "meta": {"handle_httpstatus_all": True}}],
+        {"SCHEDULER": scheduler},
+        retry_min=60,
+        stop_when=[robots],
+        timeout=40,
+    )
+
+    assert done[robots]["status"] == 503
+    assert site.targets == []
+
+
+def test_a_request_for_robots_txt_waits_for_a_pause(net):
+    """Retry-After is about the site, whatever is requested."""
+    asks = Reply(status=429, headers=(("Retry-After", "3"),))
+    site = net.origin("User-agent: *\nAllow: /\n", {"/busy": asks})
+    robots = f"{site.url}/robots.txt"
+    own = {"url": robots, "headers": {"X-Own": "1"}}  # so that it is made
+
+    done = crawl([{"url": f"{site.url}/busy", "inline": True}, own], see_through=True, timeout=60)
+
+    assert done[robots]["status"] == 200
+    (busy,) = (request for request in site.received if request.target == "/busy")
+    assert site.robots_fetches[-1].at - busy.at > 3 * 0.99
