@@ -127,7 +127,12 @@ class Questions:
         if DOWNLOAD in meta:
             return False
         # An exemption does not extend to another origin.
-        return all(_has_same_origin(url, request) for url in meta.get("redirect_urls", ()))
+        history = meta.get(HISTORY)
+        if history is None:
+            return True
+        return isinstance(history, list | tuple) and all(
+            _has_same_origin(url, request) for url in history
+        )
 
     def _question(
         self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None
@@ -166,8 +171,10 @@ def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Q
     return msgspec.structs.replace(question, led_by=led_by, sent=sent)
 
 
-def _has_same_origin(url: str, request: Request) -> bool:
-    """Whether a URL has the same origin as the request's."""
+def _has_same_origin(url: Any, request: Request) -> bool:
+    """Whether a URL has the same origin as the request's. A project may put anything in its place."""
+    if not isinstance(url, str):
+        return False
     try:
         return split_cached(url)[0] == split_cached(request.url)[0]
     except (NotGoverned, MalformedURL):

@@ -56,9 +56,8 @@ class Judged:
             if kept:
                 kept.pop(request, None)
         history = request.meta.get(HISTORY)
-        if history is not None:
-            length = len(history) if isinstance(history, list) else 0
-            self._earlier[request] = (history, length)
+        if isinstance(history, list | tuple):
+            self._earlier[request] = (history, len(history))
 
     def note_passed(self, request: Request, url: str) -> None:
         """Record that a URL which the download has reached was judged and passed."""

@@ -87,3 +87,36 @@ def test_extensions_and_signal_handlers_do_not_meet_the_guards_fetch(settings, n
     seen = [name for name in guarded.stats if name.startswith("seen/")]
     assert "seen/request_reached_downloader/a" in seen
     assert not [name for name in seen if name.endswith("/robots.txt")]
+
+
+#: Values that a component may set under a meta key, most of which make no sense.
+META = {
+    "redirect_urls": (None, 5, "http://x.test/", [], [None], {"a": 1}),
+    "dont_obey_robotstxt": (None, 0, False, ""),
+    "download_slot": (None, ""),  # a number ends the crawl in Scrapy itself
+    "proxy": (None,),
+    "bindaddress": (None,),
+    "cached_response": (None, 5),
+    "robots_guard_fetch": (None, 5),
+    "robots_guard_signals": (None, 5, []),
+    "handle_httpstatus_list": (None,),
+    "download_timeout": (None,),
+}
+
+
+def test_odd_values_of_meta_keys_have_the_outcomes_that_scrapy_gives_them(net):
+    plan = [{name: value} for name, values in META.items() for value in values]
+    plan += [{**meta, "dont_obey_robotstxt": True} for meta in plan if "redirect_urls" in meta]
+    crawls = []
+    for is_on in (False, True):
+        site = net.origin("User-agent: *\nDisallow: /private/\n")
+        pages = [{"url": f"{site.url}/{n}", "meta": meta} for n, meta in enumerate(plan)]
+        done = crawl(pages, {"ROBOTS_GUARD_ENABLED": is_on}, timeout=60)
+        crawls.append({key.rpartition("/")[2]: done.results[key] for key in done.results})
+    alone, guarded = crawls
+
+    assert len(alone) == len(plan)
+    for number, meta in enumerate(plan):
+        one, other = alone[str(number)], guarded.get(str(number), {})
+        keys = ("action", "status", "error")
+        assert [one.get(key) for key in keys] == [other.get(key) for key in keys], meta
