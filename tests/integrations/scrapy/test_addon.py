@@ -236,6 +236,7 @@ def test_switched_off_it_changes_nothing(applied):
     [
         ("mybot", "mybot"),
         ("mybot/1.0", "mybot"),
+        ("bot7", "bot7"),
         ("My-Bot/2.1 (+https://example.test/bot)", "My-Bot"),
     ],
 )
@@ -243,9 +244,7 @@ def test_the_agent_defaults_to_scrapys_own_setting(user_agent, token):
     assert options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent})).settings.agent == token
 
 
-@pytest.mark.parametrize(
-    "user_agent", ["Mozilla/5.0 (compatible; mybot/1.0)", "bot7", "my bot", "*"]
-)
+@pytest.mark.parametrize("user_agent", ["Mozilla/5.0 (compatible; mybot/1.0)", "my bot", "*"])
 def test_a_user_agent_without_a_product_token_is_an_error(user_agent):
     with pytest.raises(SettingsError, match="set ROBOTS_GUARD_AGENT"):
         options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent}))
