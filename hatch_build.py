@@ -39,13 +39,14 @@ class CompiledCore(BuildHookInterface):
 
     def dependencies(self) -> list[str]:
         """Return what is needed to compile, if that is requested: the version of mypy that checks
-        the types, and setuptools."""
+        the types, setuptools, and what the package needs, whose types mypy reads."""
         if not _is_compiled():
             return []
-        text = Path(self.root, "pyproject.toml").read_text(encoding="utf-8")
-        types = tomllib.loads(text)["dependency-groups"]["types"]
+        project = tomllib.loads(Path(self.root, "pyproject.toml").read_text(encoding="utf-8"))
+        types = project["dependency-groups"]["types"]
         mypy = next(each for each in types if each.startswith("mypy=="))
-        return [mypy.replace("mypy", "mypy[mypyc]"), "setuptools>=77"]
+        compiler = [mypy.replace("mypy", "mypy[mypyc]"), "setuptools>=77"]
+        return compiler + project["project"]["dependencies"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the core, if that is requested. An editable installation has none."""
