@@ -10,6 +10,8 @@ from mitmproxy import ctx
 from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES, write_check
 
+# It replaces the private `_gates`: the tests of mitmproxy make their masters themselves.
+
 
 class _Permissive:
     """A gate that writes each request as it is."""
