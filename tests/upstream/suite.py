@@ -96,11 +96,12 @@ class Suite:
         """Run tests. Returns for each that was not skipped whether it has passed."""
         report = source.parent / f"{self.project}-{os.getpid()}.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1"]
-        environment = {**os.environ, **self.environment}
+        paths = [str(source)]
         if guarded and self.plugin:
             pytest += ["-p", self.plugin]
         if guarded and self.switch is not None:
-            environment["PYTHONPATH"] = str(self.switch)
+            paths.insert(0, str(self.switch))
+        environment = {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(paths)}
         command = [*pytest, f"--junit-xml={report}", *self.arguments, *chosen]
         print(f"== {self.project} {self.version}, guarded: {guarded}", flush=True)
         ended = subprocess.run(command, cwd=source, env=environment, check=False)
