@@ -360,7 +360,7 @@ def test_an_error_about_a_reference_quotes_no_secret(places, line, sentence):
     file = places.write(f"\n{line}\n")
     places.write("", "empty")
     places.write("hunter2\nhunter2\n", "two")
-    places.variables.update(SECRET="hunter2", EMPTY="")
+    places.variables.update(SECRET="hunter 2", EMPTY="")
 
     with pytest.raises(SettingsError) as caught:
         settings_from(places.read(), {} if "agent" in line else {"agent": "mybot"})
