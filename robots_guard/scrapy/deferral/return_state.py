@@ -18,7 +18,8 @@ RETURNED = "_robots_guard_df"  # the request's own dont_filter
 DEFERRAL = "_robots_guard_deferral"  # id and time of the first decision that deferred it
 # the group of deferred requests that it belongs to: part of a bucket's name
 GROUP = "_robots_guard_aside"
-PRIORITY = "_robots_guard_priority"  # its own priority, while that is lowered
+PRIORITY = "_robots_guard_priority"  # its own priority, while it has another
+FIRST = 1_000_000_000  # what is added to the priority of a request that goes to the front
 
 
 def is_returned(request: Request) -> bool:
@@ -30,10 +31,14 @@ def is_returned(request: Request) -> bool:
 def returned_copy(request: Request, decision: Decision | None = None, group: str = "") -> Request:
     """The copy that goes back to the scheduler.
 
-    `decision` is the one that defers it, if there is one.
+    `decision` is the one that defers it, if there is one. It left before the other requests of its
+    bucket, so it goes to their front. One in a group, which a rule forbids for now, keeps its place.
     """
     copy = request.copy()
     meta = copy.meta
+    copy.priority = meta.setdefault(PRIORITY, request.priority)
+    if not group:
+        copy.priority += FIRST
     meta.setdefault(RETURNED, request.dont_filter)
     copy.dont_filter = True  # the dupefilter has seen it
     meta.pop(GROUP, None)
@@ -48,15 +53,14 @@ def returned_copy(request: Request, decision: Decision | None = None, group: str
 def demoted_copy(request: Request) -> Request:
     """The copy that goes back behind all other requests of its priority."""
     copy = returned_copy(request, group=request.meta.get(GROUP, ""))
-    copy.meta.setdefault(PRIORITY, request.priority)
-    copy.priority -= 1
+    copy.priority = min(request.priority, copy.meta[PRIORITY]) - 1
     return copy
 
 
 def parked_copy(request: Request) -> Request:
     """The copy of a parked request that goes back when a crawl ends, with its own priority."""
     copy = returned_copy(request, group=request.meta.get(GROUP, ""))
-    copy.priority = copy.meta.pop(PRIORITY, copy.priority)
+    copy.priority = copy.meta.pop(PRIORITY)
     return copy
 
 

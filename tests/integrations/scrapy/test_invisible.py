@@ -120,3 +120,23 @@ def test_odd_values_of_meta_keys_have_the_outcomes_that_scrapy_gives_them(net):
         one, other = alone[str(number)], guarded.get(str(number), {})
         keys = ("action", "status", "error")
         assert [one.get(key) for key in keys] == [other.get(key) for key in keys], meta
+
+
+@pytest.mark.parametrize("queue", ["Lifo", "Fifo"])
+def test_requests_reach_the_site_in_scrapys_order(queue, net):
+    """The first of a site goes back to the scheduler until its policy is known: to the front."""
+    orders = []
+    for is_on in (False, True):
+        first, site = net.origin(RULES), net.origin(RULES)
+        crawl(
+            [f"{first.url}/"],
+            {
+                "CONCURRENT_REQUESTS": 1,
+                "ROBOTS_GUARD_ENABLED": is_on,
+                "SCHEDULER_MEMORY_QUEUE": f"scrapy.squeues.{queue}MemoryQueue",
+            },
+            follow={f"{first.url}/": [f"{site.url}/{number}" for number in range(6)]},
+        )
+        orders.append(site.targets)
+
+    assert orders[1] == orders[0]
