@@ -574,8 +574,11 @@ class RobotsGuardMiddleware:
     # -- for the gate ------------------------------------------------------------------------------
 
     def _lacks_policy(self, origin: Origin) -> bool:
-        """Whether a request to the origin will have to wait for a policy."""
-        return origin not in self._known
+        """Whether a request to the origin will have to wait for a policy in the scheduler.
+
+        A shell's does so in this middleware: the shell needs its request back, and not a copy.
+        """
+        return self._crawler.crawling and origin not in self._known
 
     # -- a crawl -----------------------------------------------------------------------------------
 

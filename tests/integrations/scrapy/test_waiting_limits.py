@@ -115,6 +115,19 @@ def test_a_command_for_one_page_does_not_wait(net, tmp_path, command):
     assert site.targets == []
 
 
+def test_a_shell_makes_a_request_of_its_responses_own_request(net, tmp_path):
+    """The shell waits for a request by its callback, which a copy of the request would have, too."""
+    site = net.origin("User-agent: *\nAllow: /\n")
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = project\n")
+    (tmp_path / "project.py").write_text(PROJECT.format(folder=str(tmp_path)))
+    code = f"fetch('{site.url}/a') or fetch(response.request.replace(url='{site.url}/b'))"
+
+    child = run_scrapy(tmp_path, "shell", "-c", code)
+
+    assert child.returncode == 0, child.stderr
+    assert site.targets == ["/a", "/b"]
+
+
 # -- one decision ---------------------------------------------------------------------------------------------
 
 
