@@ -616,12 +616,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " is judged as `agent`."
         ),
     ] = "agent"
-    deny_if_any: Annotated[
-        bool,
-        Meta(
-            description="With `agent_from = header`: judge `agent` too, and permit only requests that both may make."
-        ),
-    ] = False
     agents: Annotated[
         str,
         Meta(
@@ -653,7 +647,8 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " or such as `512k` or `1g`. Bytes count from their arrival until their request has"
             " ended; sending a body takes up to three more copies of that body. Beyond this limit"
             " an upload gets a 503. An upload that alone exceeds it gets a 413. Pages that are held"
-            " for `scan_limit` count, too; beyond this limit they are passed on unread."
+            " until their META tags are read count, too; beyond this limit they are passed on"
+            " unread."
         ),
     ] = "256m"
 
@@ -667,16 +662,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " [proxy.md](proxy.md#placeholders)."
         ),
     ] = "error"
-    scan_limit: Annotated[
-        int,
-        Meta(
-            ge=1024,
-            le=16_777_216,
-            description="Bytes of an HTML page, decoded, that the proxy reads for META tags if"
-            " purposes are declared, or `signals` is `record`. The page is held until then, and the"
-            " rest of a longer one is passed on unread.",
-        ),
-    ] = 65_536
     log: Annotated[
         Literal["drops", "all", "none"],
         Meta(
@@ -703,10 +688,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"contact {self.contact!r} is not a URL or a mail address: write one such as"
                 " https://crawler.example/about or crawler@example.com"
             )
-        if self.deny_if_any and self.agent_from != "header":
-            raise SettingsError(
-                "deny_if_any has no effect while agent_from is agent: set agent_from to header, too"
-            )
 
     def connectable_ports(self) -> tuple[range, ...]:
         """Return `connect_ports` as ranges. Raises SettingsError."""
@@ -731,7 +712,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             user_agent=self.fetch_user_agent,
             users=agents_in(Path(self.agents).expanduser()) if self.agents else {},
             by_header=self.agent_from == "header",
-            judges_both=self.deny_if_any,
             sets_user_agent=self.set_user_agent,
         )
 
@@ -801,7 +781,7 @@ def parts(text: str) -> tuple[str, ...]:
 NAMES = tuple(types_of(Settings))
 PROXY_NAMES = (*NAMES, *(name for name in types_of(ProxySettings) if name not in NAMES))
 #: What means nothing to the decision service, whose data plane has the bodies and the tunnels.
-_NOT_SERVED = ("allow_unsafe", "passthrough", "body_memory", "scan_limit")
+_NOT_SERVED = ("allow_unsafe", "passthrough", "body_memory")
 SERVE_NAMES = tuple(name for name in PROXY_NAMES if name not in _NOT_SERVED)
 _NAMES_OF: Mapping[str, tuple[str, ...]] = {
     Component.PROXY: PROXY_NAMES,

@@ -79,7 +79,6 @@ async def test_both_files_are_fetched_once_and_kept_together(build, shared):
     [
         {"purposes": ""},
         {"purposes": "search,ai-input"},
-        {"purposes": "ai-train", "tdm_covers": ""},
         {"purposes": "tdm", "signals": "off"},
     ],
     ids=str,

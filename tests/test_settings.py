@@ -101,7 +101,6 @@ def test_the_first_of_several_values_of_another_type_is_named():
         ({"agent": "mybot", "matching": "loose"}, "'loose'"),
         ({"agent": "mybot", "on_restricted": "maybe"}, "on_restricted"),
         ({"agent": "mybot", "on_unreachable": "wait"}, "on_unreachable"),
-        ({"agent": "mybot", "on_redirect_limit": "defer"}, "on_redirect_limit"),
         ({"agent": "mybot", "fetch": "aiohttp"}, "fetch"),
         (
             {"agent": "mybot", "fetch_proxy": "socks5://a.test:1"},

@@ -118,7 +118,7 @@ def overrides_option(command: F) -> F:
 
 #: The sections of the help, and the settings in each; `*` stands for any text.
 SECTIONS = {
-    "Crawler": ("agent", "agent_from", "agents", "deny_if_any", "*user_agent"),
+    "Crawler": ("agent", "agent_from", "agents", "*user_agent"),
     "Store": ("store",),
     "Audit log": ("audit*", "evidence*"),
     "Verdicts": (
@@ -133,8 +133,8 @@ SECTIONS = {
     "Delays": ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max"),
     "Fetching robots.txt": ("fetch*", "*_timeout", "allow_private"),
     "Use of content": (
-        *("purpose*", "signals", "page_dialect", "content_use", "*_covers", "noindex_action"),
-        *("on_unknown", "scan_limit"),
+        *("purpose*", "signals", "page_dialect", "content_use", "noindex_action"),
+        "on_unknown",
     ),
 }
 OTHER = "Other settings"

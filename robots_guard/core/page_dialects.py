@@ -32,7 +32,6 @@ class PageDialect(msgspec.Struct, frozen=True, kw_only=True):
     denies: Denials
     images: Denials
     lifts: Mapping[str, tuple[str, ...]] = {}
-    noarchive_covers: bool = True  # the setting of this name applies to noarchive, not `denies`
     noindex_drops_links: bool = False  # noindex denies `follow`, unless FOLLOW or ALL is stated
     nocache_replaces_noarchive: bool = False
 
@@ -54,18 +53,18 @@ _AI: dict[str, tuple[str, ...]] = {
 _IMAGES: dict[str, tuple[str, ...]] = {"noimageindex": (SEARCH,)}
 _AI_IMAGES: dict[str, tuple[str, ...]] = {"noimageai": (TRAIN, INPUT)}
 
-UNION = PageDialect(denies=_COMMON | _AI, images=_IMAGES | _AI_IMAGES)
+#: Bing and Amazon document that noarchive also denies AI uses; by its wording, `archive` only.
+_NOARCHIVE = {"noarchive": (ARCHIVE, INPUT, TRAIN)}
+
+UNION = PageDialect(denies=_COMMON | _AI | _NOARCHIVE, images=_IMAGES | _AI_IMAGES)
 
 PAGE_DIALECTS: dict[str, PageDialect] = {
     "union": UNION,
     # noarchive and nocache are "no longer used" by Google; noai is not among its rules.
-    "google": PageDialect(
-        denies=_COMMON | {"noarchive": (), "nocache": ()}, images=_IMAGES, noarchive_covers=False
-    ),
+    "google": PageDialect(denies=_COMMON | {"noarchive": (), "nocache": ()}, images=_IMAGES),
     "bing": PageDialect(
-        denies=_COMMON | {"noarchive": (ARCHIVE, INPUT, TRAIN)},
+        denies=_COMMON | _NOARCHIVE,
         images=_IMAGES,
-        noarchive_covers=False,
         nocache_replaces_noarchive=True,
     ),
     # "If there is a contradiction, the permission is taken."
@@ -78,12 +77,11 @@ PAGE_DIALECTS: dict[str, PageDialect] = {
             "follow": ("nofollow",),
             "archive": ("noarchive",),
         },
-        noarchive_covers=False,
     ),
     # ALL cancels every other term. The robot resolves other contradictions: FOLLOW is chosen here,
     # and NOINDEX, about which the document says nothing.
     "kollar1996": PageDialect(
-        denies=_COMMON | _AI,
+        denies=_COMMON | _AI | _NOARCHIVE,
         images=_IMAGES | _AI_IMAGES,
         lifts={"all": ("*",), "follow": ("nofollow",)},
         noindex_drops_links=True,

@@ -35,6 +35,8 @@ class Use(StrEnum):
 
 
 _TOKEN = re.compile(NAME)
+#: The uses that a reservation of text and data mining (TDMRep) denies: training is mining.
+RESERVED = (Use.TDM.value, Use.AI_TRAIN.value)
 PURPOSES = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
 
 
@@ -82,20 +84,6 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
             " If a site permits a lower level only, every declared purpose is refused."
         ),
     ] = "full"
-    noarchive_covers: Annotated[
-        str,
-        Meta(
-            description="The uses that `noarchive` denies, separated by commas. Bing and Amazon"
-            " document that it also denies AI uses. By its wording, it denies `archive` only."
-        ),
-    ] = "archive,ai-input,ai-train"
-    tdm_covers: Annotated[
-        str,
-        Meta(
-            description="The uses that `tdm-reservation: 1` denies besides `tdm`, separated by"
-            " commas. If empty, it denies `tdm` only."
-        ),
-    ] = "ai-train"
     noindex_action: Annotated[
         Literal["drop", "follow-only"],
         Meta(
@@ -114,8 +102,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        for name in ("purposes", "noarchive_covers", "tdm_covers"):
-            uses_in(name, getattr(self, name))
+        uses_in("purposes", self.purposes)
         tokens_in(self.purpose_tokens)
 
     @property
@@ -143,7 +130,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a declared purpose depends on the origin's /.well-known/tdmrep.json."""
         if not self.purposes or self.signals == "off":
             return False
-        return _are_reserved(self.purposes, self.tdm_covers)
+        return not set(RESERVED).isdisjoint(self.declared)
 
 
 @lru_cache(maxsize=256)
@@ -156,13 +143,6 @@ def uses_in(name: str, text: str) -> tuple[str, ...]:
                 f"{name} {text!r}: {use!r} is not a use: {did_you_mean(use, PURPOSES)}"
             )
     return uses
-
-
-@lru_cache(maxsize=256)
-def _are_reserved(purposes: str, covers: str) -> bool:
-    """Whether a reservation of text and data mining can deny one of the purposes."""
-    reserved = {Use.TDM.value, *uses_in("tdm_covers", covers)}
-    return not reserved.isdisjoint(uses_in("purposes", purposes))
 
 
 @lru_cache(maxsize=256)

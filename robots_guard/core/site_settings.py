@@ -34,13 +34,6 @@ class PolicySettings(SignalSettings, frozen=True, kw_only=True):
             " It applies when there is no copy younger than 30 days."
         ),
     ] = "defer"
-    on_redirect_limit: Annotated[
-        Literal["unreachable", "allow"],
-        Meta(
-            description="How to treat a robots.txt that redirects in a loop or more than five"
-            " times: `unreachable` (then `on_unreachable` decides) or `allow`."
-        ),
-    ] = "unreachable"
     on_disallowed: Annotated[
         Literal["drop", "defer"],
         Meta(

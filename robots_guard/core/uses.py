@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from robots_guard.core.page_dialects import PAGE_DIALECTS, PageDialect
-from robots_guard.core.signal_settings import SignalSettings, Use, uses_in
+from robots_guard.core.signal_settings import RESERVED, SignalSettings, Use
 from robots_guard.rep.signals.content_signal import LEVELS
 from robots_guard.rep.signals.rules import agent_name
 from robots_guard.rep.signals.statement import Place, Signal, Statement
@@ -211,8 +211,6 @@ class _Reading:
             isinstance(value, (int, float)) and self._now >= value
         ):
             return ()
-        if rule == "noarchive" and dialect.noarchive_covers:
-            return uses_in("noarchive_covers", self._settings.noarchive_covers)
         if rule == "noindex" and dialect.noindex_drops_links and not self._has_follow:
             return (*dialect.denies[rule], Use.FOLLOW.value)
         images = tuple(f"images.{use}" for use in dialect.images.get(rule, ()))
@@ -227,8 +225,7 @@ class _Reading:
         if not _is_reservation(statement) or statement.place is not self._tdm_place:
             return (), ()
         if statement.value == 1:
-            covered = uses_in("tdm_covers", self._settings.tdm_covers)
-            return tuple(dict.fromkeys((Use.TDM.value, *covered))), ()
+            return RESERVED, ()
         return (), () if self._is_reserved else (Use.TDM.value,)
 
 
@@ -429,28 +426,20 @@ def refusal_of(
     return None
 
 
-#: The settings by which an operator reads less into a statement than the defaults do.
-_READINGS = ("page_dialect", "noarchive_covers", "tdm_covers")
-
-
 def relaxation(
     statements: Sequence[Statement], agent: str, settings: SignalSettings, now: float
 ) -> str | None:
     """The setting without which the statements would refuse a declared purpose, as `name=value`;
     None if they would not refuse one anyway."""
-    changed = [name for name in _READINGS if getattr(settings, name) != _default(name)]
-    for name in changed if settings.enforces_signals else ():
-        strict = msgspec.structs.replace(settings, **{name: _default(name)})
-        if refusal_of(read_uses(statements, agent, strict, now), strict, is_final=False):
-            return f"{name}={getattr(settings, name)}"
+    if settings.page_dialect == _STRICT.page_dialect or not settings.enforces_signals:
+        return None
+    strict = msgspec.structs.replace(settings, page_dialect=_STRICT.page_dialect)
+    if refusal_of(read_uses(statements, agent, strict, now), strict, is_final=False):
+        return f"page_dialect={settings.page_dialect}"
     return None
 
 
-def _default(name: str) -> str:
-    return str(getattr(_DEFAULTS, name))
-
-
-_DEFAULTS = SignalSettings()
+_STRICT = SignalSettings()  # whose page dialect denies what any of the others denies
 
 
 def _lower_use(uses: Uses, level: str) -> Statement | None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from robots_guard.core.access import REDIRECT_LIMITS, Access, Failure, Scope
+from robots_guard.core.access import Access, Failure, Scope
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import (
     DelaySource,
@@ -567,13 +567,6 @@ def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     if trouble is not None and trouble.failure is not Failure.REDIRECT_DISALLOWED:
         reason = REASONS[trouble.scope]
     detail = _describe(trouble)
-    if terms.on_redirect_limit == "allow" and trouble and trouble.failure in REDIRECT_LIMITS:
-        return Verdict(
-            action=Action.PASS,
-            reason=reason,
-            relaxed="on_redirect_limit=allow",
-            detail=detail,
-        )
     if terms.on_unreachable == "allow":
         return Verdict(
             action=Action.PASS,

@@ -26,15 +26,13 @@ class Identity:
     """Maps requests to agents.
 
     `agent` and `user_agent` are the operator's. `users` are the agents of authenticated users. With
-    `by_header`, the agent is the one that a request names, and with `judges_both` the operator's,
-    too.
+    `by_header`, the agent is the one that a request names.
     """
 
     agent: str
     user_agent: str
     users: Mapping[str, str] = field(default_factory=dict)
     by_header: bool = False
-    judges_both: bool = False
     sets_user_agent: bool = False
 
     def agents(self, user: str | None, user_agents: tuple[str, ...]) -> tuple[str, ...]:
@@ -48,7 +46,7 @@ class Identity:
         if not self.by_header:
             return (self.agent,)
         named = [product(each) or self.agent for each in user_agents] or [self.agent]
-        return tuple(dict.fromkeys([*named, self.agent] if self.judges_both else named))
+        return tuple(dict.fromkeys(named))
 
     def user_agent_of(self, agent: str) -> str | None:
         """The User-Agent that an agent's requests are sent with; None for the client's own."""

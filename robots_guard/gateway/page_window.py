@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
 
+SCAN_LIMIT = 65_536  # bytes: the head of nearly every page is shorter
+
 
 class PageWindow:
     """The first `limit` bytes of a page.

@@ -19,7 +19,7 @@ from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS
-from robots_guard.gateway.page_window import PageWindow
+from robots_guard.gateway.page_window import SCAN_LIMIT, PageWindow
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.signals_field import signals_field
 from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage
@@ -82,7 +82,7 @@ class ResponseReview:
             refusal = admission.judge_head(decision_id, head)
             if refusal is not None:
                 return self._apply(flow, refusal)
-            window = PageWindow(_encoding(head), opened.settings.scan_limit)
+            window = PageWindow(_encoding(head), SCAN_LIMIT)
             if not window.is_full:
                 self._hold(flow, admission, decision_id, head, window)
                 return None

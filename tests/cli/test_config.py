@@ -298,8 +298,14 @@ def test_check_of_nothing_finds_no_mistake(here, folder):
 
 
 def test_what_belongs_together_may_be_in_any_order(here, folder):
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    forms = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    (folder / "key.pem").write_bytes(pem)
+    (folder / "key.pem").chmod(0o600)
     file = folder / "robots_guard.toml"
-    file.write_text('[proxy]\ndeny_if_any = true\nagent_from = "header"\n')
+    file.write_text(f'audit_signing_key = "{folder}/key.pem"\naudit_chain = "sha256"\n')
 
     assert here("config", "check", file).status == 0
 
@@ -325,7 +331,7 @@ def test_the_schema_is_valid_and_accepts_what_the_program_accepts():
 #: values or on files.
 BEYOND_A_SCHEMA = (
     *("dialect", "purposes", "purpose_tokens", "allow_private", "audit_passes", "connect_ports"),
-    *("body_memory", "contact", "deny_if_any", "audit_chain", "audit_signing_key", "agents"),
+    *("body_memory", "contact", "audit_chain", "audit_signing_key", "agents"),
     *('overrides = "', 'store = "redis', 'store = "env', 'fetch_proxy = "file'),
     '[proxy]\nlisten = "127.0.0.1:99999"',
 )

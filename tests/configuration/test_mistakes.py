@@ -189,11 +189,6 @@ IN_A_FILE = {
         1,
         "is not a URL or a mail address: write",
     ),
-    "a switch without its other half": (
-        "deny_if_any = true",
-        1,
-        "deny_if_any has no effect while agent_from is agent: set agent_from to header, too",
-    ),
     "a chain that is signed and off": (
         'audit_chain = "none"\naudit_signing_key = "key.pem"',
         2,

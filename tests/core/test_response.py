@@ -101,10 +101,8 @@ def test_a_caller_that_cannot_drop_the_rest_of_a_page_gets_a_refusal():
 @pytest.mark.parametrize(
     ("statement", "settings", "relaxed"),
     [
-        (NOARCHIVE, {"noarchive_covers": "archive"}, "noarchive_covers=archive"),
         (NOARCHIVE, {"page_dialect": "google"}, "page_dialect=google"),
         (NOINDEX, {"page_dialect": "google"}, None),
-        (RESERVED, {"tdm_covers": ""}, "tdm_covers="),
     ],
 )
 def test_a_reading_that_lets_a_page_pass_is_named(statement, settings, relaxed):

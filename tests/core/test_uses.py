@@ -171,9 +171,10 @@ def test_limits_are_the_strictest_of_all():
     }
 
 
-def test_the_settings_say_what_disputed_rules_cover():
-    assert uses_of(rule("noarchive"), noarchive_covers="archive").denied == ["archive"]
-    assert uses_of(reservation(1), tdm_covers="").denied == ["tdm"]
+def test_disputed_rules_are_read_widely_unless_a_dialect_says_otherwise():
+    assert set(uses_of(rule("noarchive")).denied) == {"archive", "ai-input", "ai-train"}
+    assert uses_of(rule("noarchive"), page_dialect="yandex").denied == ["archive"]
+    assert set(uses_of(reservation(1)).denied) == {"tdm", "ai-train"}
 
 
 # -- purposes --------------------------------------------------------------------------------------
@@ -224,7 +225,6 @@ def test_silence_counts_only_when_everything_has_been_read():
     [
         {"purposes": "serch"},
         {"purposes": "crawl"},
-        {"noarchive_covers": "everything"},
         {"purpose_tokens": "GPTBot"},
         {"purpose_tokens": "ai-train=GPT Bot"},
         {"purpose_tokens": "=GPTBot"},
@@ -247,7 +247,7 @@ def test_purpose_tokens_are_pairs():
         ({}, False),
         ({"purposes": "tdm"}, True),
         ({"purposes": "ai-train"}, True),
-        ({"purposes": "ai-train", "tdm_covers": ""}, False),
+        ({"purposes": "ai-input"}, False),
         ({"purposes": "search"}, False),
         ({"purposes": "tdm", "signals": "off"}, False),
     ],

@@ -151,7 +151,7 @@ def test_a_restricted_verdict_has_the_status(status):
 
 def test_allowed_redirect_limits_are_named():
     circle = failed(Failure.REDIRECT_LOOP, detail="6 hops")
-    by_setting = judge(question_with(), circle, None, terms(on_redirect_limit="allow"), NOW)
+    by_setting = judge(question_with(), circle, None, terms(on_unreachable="allow"), NOW)
     by_dialect = judge(question_with(), circle, None, terms("google"), NOW)
 
     assert (by_setting.action, by_setting.reason) == (Action.PASS, Reason.UNREACHABLE)
@@ -355,7 +355,6 @@ CHOICES = {
     "visit_time": ("keep", "ignore"),
     "on_restricted": ("drop", "allow"),
     "on_unreachable": ("defer", "drop", "allow"),
-    "on_redirect_limit": ("unreachable", "allow"),
 }
 
 

@@ -27,7 +27,6 @@ def identity(**options):
             ("other/1", "", "other/2", "third"),
             ("other", "mybot", "third"),
         ),
-        ({"by_header": True, "judges_both": True}, None, ("other/1",), ("other", "mybot")),
         ({"by_header": True, "users": {"alice": "alicebot"}}, "alice", ("other/1",), ("alicebot",)),
     ],
 )

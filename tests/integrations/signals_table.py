@@ -15,7 +15,7 @@ from robots_guard.testing import Reply
 
 OPEN = "User-agent: *\nAllow: /\n"
 HTML = "text/html; charset=utf-8"
-LIMIT = 65_536  # the scan_limit of the proxy, in bytes
+LIMIT = 65_536  # bytes of a page that the proxy reads
 ROBOTS_TXT = "/robots.txt"
 TDMREP = "/.well-known/tdmrep.json"
 
@@ -44,7 +44,7 @@ class Page:
     """A page, and what both integrations do with it.
 
     `in_proxy` is what the proxy does where the documents say that it differs: it leaves a demand
-    for payment to its client, and reads neither a page beyond `scan_limit` nor one with two
+    for payment to its client, and reads neither the rest of a long page nor one with two
     codings. `override` has the settings of an override for the page's site. `is_cut`: the proxy
     records that it has not read all of the page, of which Scrapy knows nothing.
     """
@@ -379,9 +379,6 @@ MINING = [
 ]
 
 CHOSEN = [
-    passes("chosen-noarchive", tagged("noarchive")),
-    refused("chosen-noai", HEADER, tagged("noarchive, noai")),
-    passes("chosen-tdm", html("tdm-reservation=1", tdm_reservation="1")),
     passes("chosen-level", html(Content_Signal="use=reference")),
     refused("chosen-lower-level", SIGNAL, html(Content_Signal="use=immediate")),
     refused(
@@ -401,8 +398,6 @@ GROUPS = [
         "chosen",
         {
             "purposes": "ai-train",
-            "noarchive_covers": "archive",
-            "tdm_covers": "",
             "content_use": "reference",
             "purpose_tokens": "ai-train=GPTBot",
         },

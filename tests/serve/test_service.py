@@ -233,18 +233,6 @@ async def test_each_user_has_an_agent(serve, net, tmp_path):
     assert isinstance(await service.admit(to(f"{site.url}/a"), user="bob"), Admitted)
 
 
-async def test_with_agent_from_header_both_agents_are_judged(serve, net):
-    site = net.origin("User-agent: other\nDisallow: /a\n\nUser-agent: mybot\nDisallow: /b\n")
-    service = serve(agent_from="header", deny_if_any=True)
-
-    replies = [
-        await service.admit(to(f"{site.url}/{page}", user_agents=("other/1.0",)))
-        for page in ("a", "b", "c")
-    ]
-
-    assert [type(each) for each in replies] == [ProxyReply, ProxyReply, Admitted]
-
-
 async def test_a_client_gets_the_cached_robots_txt(serve, net):
     site = net.origin(RULES)
     service = serve(serve_robots_from_cache=True)

@@ -32,7 +32,6 @@ _RESULTS = {"drop": "Refused", "defer": "Deferred", "pass": "Passed"}
 _SETTINGS = {
     "on_unreachable": "The site's robots.txt could not be fetched, and such requests are permitted",
     "on_restricted": "The site denies access to its robots.txt, and such requests are permitted",
-    "on_redirect_limit": "The robots.txt has too many redirects, and such requests are permitted",
     "visit_time": "The site asks crawlers to come at other hours, which is ignored",
     "max_delay": "The site asks for a longer delay between requests than is kept",
     "signals": "What the site states of the use of its content is not enforced",

@@ -90,7 +90,7 @@ SETTINGS: list[dict[str, object]] = [
             {"audit_query": "drop"},
             {"matching": "strict", "dialect": "google"},
             {"matching": "spec", "dialect": "strictest(rfc9309, yandex)"},
-            {"on_restricted": "allow", "on_unreachable": "allow", "on_redirect_limit": "allow"},
+            {"on_restricted": "allow", "on_unreachable": "allow"},
             {"on_unreachable": "drop", "on_disallowed": "defer"},
             {"min_delay": 30.0, "max_delay": 2.0, "visit_time": "ignore"},
             {"dialect": "yandex2003"},

@@ -58,14 +58,6 @@ def test_every_agent_that_a_request_names(start, site):
     assert site.origin.targets == ["/open"]
 
 
-def test_both_the_named_agent_and_the_operators(start, site):
-    with start("proxy", agent_from="header", deny_if_any="true") as integration:
-        assert named(integration, site, "/closed-to-mybot") == 403
-        assert named(integration, site, "/closed-to-other") == 403
-        assert named(integration, site, "/closed-to-the-rest") == 200
-    assert site.origin.targets == ["/closed-to-the-rest"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_authenticated_users_agent(kind, start, site, tmp_path):
     agents, users = tmp_path / "agents.toml", tmp_path / "users"
