@@ -18,7 +18,7 @@ import msgspec
 # While this is imported, Scrapy examines each frame of the stack. Where our modules need it, the
 # stack is deeper: that took 0.2 s longer.
 import scrapy.core.downloader.handlers.http11  # noqa: F401
-from scrapy.core.scheduler import Scheduler
+from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.settings import SETTINGS_PRIORITIES
@@ -139,8 +139,8 @@ def _gate_scheduler(settings: BaseSettings) -> None:
     """Replace Scrapy's own queue by GuardPriorityQueue, or wrap any other queue or scheduler in
     GuardScheduler."""
     scheduler, queue = load_object(settings[_SCHEDULER]), load_object(settings[_QUEUE])
-    if scheduler is GuardScheduler:
-        return
+    if scheduler is GuardScheduler or not issubclass(scheduler, BaseScheduler):
+        return  # the latter is no scheduler, which Scrapy reports
     if scheduler is Scheduler and queue in (DownloaderAwarePriorityQueue, GuardPriorityQueue):
         _set(settings, _QUEUE, GuardPriorityQueue)
         return

@@ -105,3 +105,12 @@ def test_a_scheduler_of_a_project_keeps_its_face_behind_the_wrapper(net):
     assert done.stats["minimal/pauses"] == 1
     assert done.stats["minimal/limit"] == 7
     assert "log_count/ERROR" not in done.stats
+
+
+def test_a_class_that_is_no_scheduler_is_refused_by_scrapy(net):
+    site = net.origin()
+
+    done = crawl([f"{site.url}/a"], {"SCHEDULER": "integrations.scrapy.components.EndsEarly"})
+
+    assert "EndsEarly) does not fully implement the scheduler interface" in done.log
+    assert site.received == []
