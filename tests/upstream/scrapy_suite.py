@@ -27,17 +27,12 @@ DIFFERENCES = (
         " while its policy is fetched.",
     ),
     Difference(
-        ("tests/test_engine_loop.py::TestRequestSendOrder::",),
-        "The first request of a site waits for its robots.txt in the scheduler, and start requests"
-        " in another slot, or of a higher priority, go first.",
-        sometimes=True,
-    ),
-    Difference(
         (
             "tests/test_command_shell.py::TestShellCommand::test_dns_failures",
             "tests/test_crawl.py::TestCrawl::test_retry_conn_failed",
             "tests/test_crawl.py::TestCrawl::test_retry_dns_error",
             "tests/test_request_left.py::TestCatching::test_noconnect",
+            "tests/test_request_left.py::test_noconnect",  # Scrapy 2.19
             f"{SUBPROCESS}AsyncCrawlerProcessSubprocess::test_caching_hostname_resolver_ipv6",
             f"{SUBPROCESS}CrawlerProcessSubprocess::test_caching_hostname_resolver_ipv6",
         ),
