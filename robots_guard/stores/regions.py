@@ -3,16 +3,22 @@
 Processes in all regions ask the same store about an origin, its home's. So the fleet fetches each
 robots.txt once and keeps one rate for each origin, although no data is copied between regions.
 While a home cannot be reached, only its origins are without a store.
+
+A home is found by rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to
+increase hit rates", IEEE/ACM Transactions on Networking 6(1), 1998): each region gets a score for
+the origin, and the highest wins. All processes that know the same names therefore agree, in
+whatever order they list them. A further region becomes the home of its share of the origins, and no
+origin moves between the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NoReturn
 
-from robots_guard.core.home import home_of
 from robots_guard.core.lease import Taken
 from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
@@ -25,6 +31,7 @@ _NAME = r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _BEGINNING = re.compile(r"\s*[\w-]*=")
 _FURTHER = re.compile(r",[^=/?@]*=")
 _REGION = re.compile(rf"(?:^|,)\s*({_NAME})=(?=(?:rediss?(?:\+(?:cluster|sentinel))?|unix)://)")
+_SCORE = 8  # bytes
 
 
 def has_regions(text: str) -> bool:
@@ -210,3 +217,13 @@ def _raise_from(region: str, error: StoreError) -> NoReturn:
     """Raise the error of a region's store, naming the region in its message."""
     error.args = (f"{error} (the store of the region {region})", *error.args[1:])
     raise error
+
+
+def home_of(origin: Origin, regions: Iterable[str]) -> str:
+    """Return the name of the origin's home among at least one region."""
+    suffix = f"\n{origin}".encode()
+    return max(regions, key=lambda region: (_score(region.encode() + suffix), region))
+
+
+def _score(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=_SCORE).digest()
