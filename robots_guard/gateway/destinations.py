@@ -8,6 +8,8 @@ was judged: the name server may answer differently the second time, and Envoy tr
 addresses by itself if the first one does not answer. So such a program is given an address, by
 `DestinationPolicy.address_of`, and resolves nothing.
 
+A site chooses where its robots.txt redirects to, so `connect_ports` limits that, too.
+
 Invariant: an address is returned only if all addresses of its host may be reached.
 """
 
@@ -21,11 +23,13 @@ from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
+from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
 from robots_guard.errors import RobotsGuardError
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.gateway.waits import NoRoomToWait
-from robots_guard.origin import Origin
+from robots_guard.origin import Origin, split_url
+from robots_guard.ports import Fetcher
 
 _CACHED_NAMES = 16_384  # names
 _LOOKUP_TIMEOUT = 5.0  # seconds
@@ -223,3 +227,18 @@ def _is_local(address: Address) -> bool:
 def addresses_of(infos: Iterable[Any]) -> tuple[Address, ...]:
     """The addresses in a result of getaddrinfo."""
     return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))
+
+
+class PortFetcher:
+    """A Fetcher that refuses a hop to another origin if `objection` returns a reason against its port."""
+
+    def __init__(self, fetcher: Fetcher, objection: Callable[[Origin], str | None]) -> None:
+        self.via = fetcher.via
+        self._fetcher = fetcher
+        self._objection = objection
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """Fetch one hop and return its outcome."""
+        if get.elsewhere and (objection := self._objection(split_url(get.url)[0])):
+            return Failed(failure=Failure.REFUSED, detail=f"a redirect to {objection}")
+        return await self._fetcher.fetch(get)

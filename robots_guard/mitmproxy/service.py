@@ -20,8 +20,7 @@ from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
-from robots_guard.gateway.destinations import Addresses
-from robots_guard.gateway.redirects import PortFetcher
+from robots_guard.gateway.destinations import Addresses, PortFetcher
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.refusal_templates import RefusalTemplates
 from robots_guard.guard.guard import Guard
