@@ -23,9 +23,16 @@ from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.database_files import DatabaseFiles, FoundFiles, Inode, Lock, marks_a_store
+from robots_guard.stores.database_files import (
+    DatabaseFiles,
+    FoundFiles,
+    Inode,
+    Lock,
+    Resets,
+    marks_a_store,
+    store_reset,
+)
 from robots_guard.stores.patience import SLICE, Connection, Interrupted, is_busy
-from robots_guard.stores.resets import Resets, store_reset
 from robots_guard.stores.system import BUSY, System
 
 CLOSING = 2.0  # seconds that closing waits for running calls: a disk may hang
