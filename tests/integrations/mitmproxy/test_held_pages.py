@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from robots_guard.gateway.page_window import PageWindow
-from robots_guard.mitmproxy.held_pages import HeldPage
+from robots_guard.mitmproxy.held_pages import HeldPage, PageWindow
 
 
 def test_tiny_pieces_cost_about_what_is_counted():
