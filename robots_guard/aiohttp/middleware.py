@@ -30,8 +30,7 @@ from robots_guard.aiohttp.outgoing import (
     wire_of,
 )
 from robots_guard.client.async_guard import AsyncGuard
-from robots_guard.client.factory import open_gate
-from robots_guard.client.gate import Gate, Passage
+from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.core.component import Component
 from robots_guard.gateway.errors import RequestDisallowed
 from robots_guard.gateway.wire import Wire

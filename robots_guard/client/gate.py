@@ -13,9 +13,11 @@ moved to now, or replaced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from robots_guard.configuration import read_configuration, settings_from
+from robots_guard.core.component import Component
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
@@ -30,9 +32,10 @@ from robots_guard.gateway.errors import (
     refusal_of,
 )
 from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.ports import Clocks
 from robots_guard.rep.html.page import Page
-from robots_guard.settings import Settings
+from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
 
 T = TypeVar("T")
 
@@ -258,3 +261,29 @@ def _is_cancelling() -> bool:
     """Whether the current task itself is to be cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def open_gate(
+    component: Component, agent: str | None, config: str | None, given: Mapping[str, Any]
+) -> Gate:
+    """Open the guard of one component. `given` are settings, which win over the configuration.
+
+    The caller is trusted with its addresses, as on the command line. Raises SettingsError.
+    """
+    settings = _settings(component, agent, config, given)
+    guard = open_guard(
+        settings,
+        component=component,
+        runtime=AsyncioRuntime(),
+        fetcher=direct_fetcher(settings, trusts_caller=True),
+    )
+    return Gate(guard, settings, CLOCKS)
+
+
+def _settings(
+    component: Component, agent: str | None, config: str | None, given: Mapping[str, Any]
+) -> Settings:
+    values = dict(given)
+    if agent is not None:
+        values["agent"] = agent
+    return settings_from(read_configuration(component, config=config), values)

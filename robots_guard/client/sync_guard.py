@@ -14,8 +14,7 @@ from typing import Any, Self, TypeVar
 
 from robots_guard.client.async_guard import admit, answer
 from robots_guard.client.background import BackgroundLoop
-from robots_guard.client.factory import open_gate
-from robots_guard.client.gate import Gate, Passage
+from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.permission import Permission
 from robots_guard.core.component import Component
 

@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 
 from robots_guard.client.async_guard import AsyncGuard
-from robots_guard.client.factory import open_gate
-from robots_guard.client.gate import Gate, Passage
+from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.sync_guard import SyncGuard
 from robots_guard.core.component import Component
 from robots_guard.gateway.errors import RequestDisallowed
