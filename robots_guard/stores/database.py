@@ -32,8 +32,7 @@ from robots_guard.stores.database_files import (
     marks_a_store,
     store_reset,
 )
-from robots_guard.stores.patience import SLICE, Connection, Interrupted, is_busy
-from robots_guard.stores.system import BUSY, System
+from robots_guard.stores.patience import BUSY, SLICE, Connection, Interrupted, System, is_busy
 
 CLOSING = 2.0  # seconds that closing waits for running calls: a disk may hang
 BETWEEN = 0.2  # seconds allowed between the removal, or creation, of one journal and of the other

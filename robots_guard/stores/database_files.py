@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robots_guard.errors import StoreReset
-from robots_guard.stores.patience import Interrupted, Patience
-from robots_guard.stores.system import System
+from robots_guard.stores.patience import Interrupted, Patience, System
 
 MAX_QUARANTINED = 3  # damaged files kept for a person to examine
 

@@ -1,4 +1,5 @@
-"""Waits for another process's lock that a forking thread can interrupt.
+"""Calls that wait for another process's lock: a forking thread can interrupt them, and a test can
+replace them.
 
 The file must be closed when a process forks, so a call that waits for a lock has to stop waiting.
 SQLite's own wait cannot be interrupted from outside (`interrupt` ends a running statement, not a
@@ -7,8 +8,13 @@ wait); this module splits it into short slices.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +87,26 @@ def connect(path: Path) -> Connection:
 def is_busy(error: Exception) -> bool:
     """Whether the error is a lock held by another process (SQLITE_BUSY)."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+BUSY = 5.0  # seconds to wait for another process's write
+
+
+@dataclass(frozen=True)
+class System:
+    """The system calls of a Database in one object, its clock, and its timeout for another process's lock.
+
+    SQLite makes further system calls that cannot be replaced from Python.
+    """
+
+    open: Callable[[str, int, int], int] = os.open
+    close: Callable[[int], None] = os.close
+    flock: Callable[[int, int], None] = fcntl.flock
+    stat: Callable[[str], os.stat_result] = os.stat
+    rename: Callable[[str, str], None] = os.rename
+    unlink: Callable[[str], None] = os.unlink
+    link: Callable[[str, str], None] = os.link
+    connect: Callable[[Path], Connection] = connect
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    busy: float = BUSY

@@ -28,9 +28,8 @@ from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database_files
 from robots_guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
 from robots_guard.stores.database import Database
-from robots_guard.stores.patience import connect
+from robots_guard.stores.patience import System, connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
-from robots_guard.stores.system import System
 
 # These tests reach into `_database`: the faults that they cause (a lock, a read-only connection, an
 # open circuit) have no public face.

@@ -28,9 +28,8 @@ from support.waiting import eventually
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
 from robots_guard.stores.database import Database, ReadOnlyDatabase
-from robots_guard.stores.patience import Connection, connect
+from robots_guard.stores.patience import Connection, System, connect
 from robots_guard.stores.sqlite import SqliteStore
-from robots_guard.stores.system import System
 
 # These tests reach into `_database`: its locks and connections, which a fork must not inherit, have no
 # public face.
