@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -122,12 +123,44 @@ def ca(confdir: str | None, bundle: Path | None) -> None:
 
 
 def _announce(plan: Proxy, ready: Ready) -> None:
-    from robots_guard.mitmproxy.command.environment import note_on_variables
-
     settings = plan.settings
     log, store = settings.shown("audit_log"), settings.shown("store")
     places = f"CA certificate: {ready.ca_certificate}; audit log: {log}; store: {store}"
     mode = f"; {REPORT_ONLY}" if settings.report_only else ""
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")
-    if note := note_on_variables(os.environ, plan.modes, ready.url):
+    if note := _note_on_variables(os.environ, plan.modes, ready.url):
         click.echo(f"robots-guard: {note}", err=True)
+
+
+#: The variables that name a proxy to clients. The proxy itself does not read them.
+_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def _note_on_variables(
+    environment: Mapping[str, str], modes: Iterable[str], own_url: str
+) -> str | None:
+    """Return what to say of the variables that name another proxy, through which nothing goes; None
+    if there are none.
+
+    A variable that names this proxy, at `own_url`, is meant for its clients. The values are not
+    quoted, because they may contain passwords.
+    """
+    own = _address(own_url)
+    names = [
+        name for name in _VARIABLES if environment.get(name) and _address(environment[name]) != own
+    ]
+    if not names or any(mode.startswith("upstream:") for mode in modes):
+        return None
+    verb = "is"
+    if len(names) > 1:
+        verb = "are"
+    return (
+        f"{', '.join(names)} {verb} set, and {verb} not used by this proxy itself:"
+        " to go out through another proxy, use --mode upstream:http://HOST:PORT"
+    )
+
+
+def _address(url: str) -> str:
+    """The host and port of a URL, without credentials. A scheme may be missing, as in the variables."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return parts.netloc.rpartition("@")[2].replace("localhost", "127.0.0.1")
