@@ -20,6 +20,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from scrapy.utils.asyncio import call_later
+
 from robots_guard.core.access import Scope
 from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
 from robots_guard.core.freshness import until_other_route
@@ -29,11 +31,11 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.scrapy.deferral.buckets import Buckets
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
-from robots_guard.scrapy.deferral.timetable import Timetable
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
+
 
 _SLOT = "download_slot"  # the key of a request's meta that names its slot, once it is in one
 
@@ -58,7 +60,7 @@ class OriginGate:
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED, self._note_change)
         self._buckets: list[Buckets] = []
-        self._timetable = Timetable(self._reopen)
+        self._timetable = _Timetable(self._reopen)
         self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
         self._waiters = 0
@@ -360,3 +362,33 @@ def _group_of(request: Request, origin: str) -> str:
 
 def _never(*_: object) -> bool:
     return False
+
+
+class _Timetable:
+    """One timer, for the first moment at which something opens again.
+
+    It calls `callback` at that moment (monotonic seconds), or slightly later.
+    """
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._timer: Any = None
+        self._due = 0.0
+
+    def call_at(self, moment: float | None) -> None:
+        """Call back at this moment, unless an earlier call is scheduled. None: do nothing."""
+        if moment is None or (self._timer is not None and self._due <= moment):
+            return
+        self.stop()
+        self._due = moment
+        self._timer = call_later(max(0.0, moment - time.monotonic()), self._call)
+
+    def stop(self) -> None:
+        """Cancel the next call."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _call(self) -> None:
+        self._timer = None
+        self._callback()
