@@ -28,8 +28,7 @@ from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
 from robots_guard.rep.html.page import Page
-from robots_guard.scrapy.cache_policy import restrict_cache
-from robots_guard.scrapy.early_stop import stop_early
+from robots_guard.scrapy.early_refusals import restrict_cache, stop_early
 from robots_guard.scrapy.errors import RobotsSignalled
 from robots_guard.scrapy.options import can_enforce_signals
 from robots_guard.scrapy.pages import (
