@@ -55,7 +55,7 @@ from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
-from robots_guard.scrapy.spelling import parsed_url, written_target
+from robots_guard.scrapy.written import parsed_url, written_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ from robots_guard.scrapy.fetch.substitute import (
 from robots_guard.scrapy.patches.fetch_signals import divert
 from robots_guard.scrapy.reached_urls import are_same
 from robots_guard.scrapy.runtime import CANCELLED, ScrapyRuntime
-from robots_guard.scrapy.spelling import writer_of
+from robots_guard.scrapy.written import writer_of
 from robots_guard.text import printable
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from scrapy.utils.python import global_object_name
 from robots_guard.core.access import Get
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
-from robots_guard.scrapy.framing import LIBRARY_HANDLERS
+from robots_guard.scrapy.written import LIBRARY_HANDLERS
 
 if TYPE_CHECKING:
     from scrapy import Request

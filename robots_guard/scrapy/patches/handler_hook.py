@@ -24,7 +24,7 @@ from scrapy.core.downloader.handlers import DownloadHandlers
 from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.gateway.patch import Patch, method
-from robots_guard.scrapy.framing import frame
+from robots_guard.scrapy.written import frame
 
 if TYPE_CHECKING:
     from scrapy import Request

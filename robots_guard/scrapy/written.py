@@ -1,9 +1,14 @@
-"""Spelling: the target that a download handler writes for a request.
+"""What a download handler writes for a request: the target, and the fields that frame its body.
 
 No library sends every URL exactly as it is spelt. Rules apply to the target that the origin
 receives, so that target is judged, too. For each of Scrapy's handlers it is computed from the source
 that the handler uses, by the library that it uses. Any other handler is assumed to write URLs as
 Twisted does, and to read them where Scrapy's handler for HTTP/2 does.
+
+A handler writes the length of the body by itself (RFC 9112 section 6). Scrapy also sends a
+Content-Length or Transfer-Encoding that a spider has set, and a server that trusts those fields
+finds a second request in the body. So does a server that does not read the body of a GET, if the
+connection is reused.
 """
 
 from __future__ import annotations
@@ -11,10 +16,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import ParseResult, urldefrag, urlparse
 
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -169,3 +175,41 @@ _WRITERS: dict[str, TargetWriter] = {
     _HTTPX: _httpx_target,
 }
 _READ_OWN_URL = (_HTTP11, _AIOHTTP, _HTTPX)
+_FRAMING = (b"content-length", b"transfer-encoding")
+#: Modules of Scrapy's handlers for other HTTP libraries.
+LIBRARY_HANDLERS = (_AIOHTTP, _HTTPX)
+
+
+def frame(request: Request, handler: Any) -> None:
+    """Remove framing fields, which the download handler writes, and have the connection closed
+    after a body.
+
+    Servers behind CGI or WSGI read Content_Length as Content-Length, so those spellings are
+    removed, too; and so are fields whose names are no tokens, because some handlers write a
+    "Transfer-Encoding " or "Host " that lenient servers read as a field without the blank.
+    `handler` is the one that sends the request, None if it is unknown.
+    """
+    unclear = [name for name in request.headers if _is_unclear(name)]
+    for name in unclear:
+        del request.headers[name]
+    if request.body and _speaks_http1(handler):
+        request.headers[b"Connection"] = b"close"
+
+
+@lru_cache(maxsize=1024)  # requests have the same few names
+def _is_unclear(name: bytes) -> bool:
+    is_framing = name.lower().replace(b"_", b"-") in _FRAMING
+    return is_framing or not TOKEN.fullmatch(name.decode("latin-1"))
+
+
+def _speaks_http1(handler: Any) -> bool:
+    """Whether the handler certainly speaks HTTP/1.
+
+    In HTTP/2, Connection is an error (RFC 9113 section 8.2.2), and the end of a body is
+    unambiguous.
+    """
+    if isinstance(handler, HTTP11DownloadHandler):
+        return True
+    return type(handler).__module__ in LIBRARY_HANDLERS and not getattr(
+        handler, "_enable_h2", False
+    )
