@@ -16,8 +16,7 @@ import msgspec
 
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
-from robots_guard.audit.write.repeats import repeat_key
-from robots_guard.audit.write.runs import Run, RunCounter
+from robots_guard.audit.write.runs import Run, RunCounter, repeat_key
 from robots_guard.core.verdict import Action, Decision, Verdict
 from robots_guard.invocation import BARE, Invocation
 

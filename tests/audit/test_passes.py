@@ -17,7 +17,6 @@ from support.waiting import eventually
 
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of
 from robots_guard.audit.read.verify import verify
-from robots_guard.audit.write import passes as passes_module
 from robots_guard.audit.write import runs
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
@@ -190,7 +189,6 @@ def test_a_count_that_cannot_be_written_in_the_end_counts_as_lost(tmp_path, monk
 
 def test_the_counts_of_an_idle_process_are_written(tmp_path, monkeypatch):
     """After its last request, a process records nothing more."""
-    monkeypatch.setattr(passes_module, "WINDOW", 0.02)
     monkeypatch.setattr("robots_guard.audit.write.log.WINDOW", 0.02)
     monkeypatch.setattr("robots_guard.audit.write.log.LATEST", 0.01)
     audit_log = audit_log_in(tmp_path, summary=True, writes_idle=True)

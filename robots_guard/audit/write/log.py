@@ -32,19 +32,21 @@ from robots_guard.audit.record import (
     signals_record_of,
 )
 from robots_guard.audit.segments import put_if_new
-from robots_guard.audit.write.alarm import Alarm
 from robots_guard.audit.write.line_encoder import LineEncoder
 from robots_guard.audit.write.maintenance import inspect, tidy
-from robots_guard.audit.write.passes import (
+from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.runs import (
     WINDOW,
+    Alarm,
     PassFields,
+    Run,
+    RunCounter,
     pass_fields,
     pass_key,
     passes_record_of,
+    repeat_key,
+    repeats_of,
 )
-from robots_guard.audit.write.repeats import repeat_key, repeats_of
-from robots_guard.audit.write.retention import Retention
-from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.audit.write.writer import PAUSE, Encode, Head, LogWriter, WriterOptions
 from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason

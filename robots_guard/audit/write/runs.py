@@ -1,17 +1,30 @@
 """Runs: decisions that are alike are counted, and each count becomes one record.
 
+    repeats   decisions like one that was just recorded, counted instead of written
+    passes    ordinary PASSes, of which a record states how many there were of a kind
+
 A run ends some seconds after its first decision, or earlier if there are too many runs. The audit
 log writes the runs that have ended with its next record, in an idle process soon after they have
 ended, and all of them when it is closed. A killed process loses its running counts.
+
+Invariant: a repeat is counted only if a record of its kind has been written. The first of a kind is
+therefore always written, even if several threads decide at once or a write fails. No PASS depends
+on its count: it is returned whether the count can be written or not.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Hashable
+import weakref
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from robots_guard.audit.privacy import DEFAULT, Privacy, cut
+from robots_guard.audit.record import LONGEST_USER_AGENT, SCHEMA, Passes, Repeats, moment, record_of
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Decision
 
 T = TypeVar("T")
 
@@ -135,3 +148,156 @@ class RunCounter(Generic[T]):
             self.ended[run.key] = run
         else:
             self.lost += 1
+
+
+# -- repeats ---------------------------------------------------------------------------------------
+
+
+def _failure(decision: Decision) -> Any:
+    """Why robots.txt could not be fetched."""
+    if decision.policy is None or decision.policy.trouble is None:
+        return None
+    return decision.policy.trouble.failure
+
+
+def _unexplained(decision: Decision) -> Any:
+    """What a report shows for an unreachable robots.txt if no failure is known."""
+    if decision.verdict.reason is not Reason.UNREACHABLE or _failure(decision) is not None:
+        return None
+    return decision.verdict.detail
+
+
+#: The record fields, and their values, that decisions counted together have in common: all that reports group by.
+ALIKE: Mapping[str, Callable[[Decision], Any]] = {
+    "component": lambda decision: decision.component,
+    "origin": lambda decision: decision.question.origin,
+    "agent": lambda decision: decision.question.agent,
+    "action": lambda decision: decision.verdict.action,
+    "reason": lambda decision: decision.verdict.reason,
+    "rule": lambda decision: decision.verdict.rule,
+    "line": lambda decision: decision.verdict.rule and decision.verdict.rule.line,
+    "relaxed": lambda decision: decision.verdict.relaxed,
+    "would": lambda decision: decision.verdict.would,
+    "placeholder": lambda decision: decision.placeholder,
+    "escaped": lambda decision: decision.has_escaped,
+    "failure": _failure,
+    "detail": _unexplained,
+    "override": lambda decision: decision.override and decision.override.id,
+    "override_owner": lambda decision: decision.override and decision.override.owner,
+    "override_reason": lambda decision: decision.override and decision.override.reason,
+    "override_expires": lambda decision: decision.override and decision.override.expires,
+}
+
+
+def repeat_key(decision: Decision) -> tuple[Any, ...]:
+    """The values that decisions counted together have in common."""
+    return tuple([value(decision) for value in ALIKE.values()])
+
+
+def repeats_of(
+    run: Run[Decision], now: float, head: dict[str, Any], privacy: Privacy = DEFAULT
+) -> Repeats:
+    """The record of a run that has ended. `head` has the fields common to all records, except
+    `schema` and `at`.
+
+    Its time is `now` and not that of the run, because a file is in order of time and belongs to a
+    day.
+    """
+    first = record_of(run.like, privacy=privacy)
+    common = {
+        name: getattr(first, name) for name, value in ALIKE.items() if value(run.like) is not None
+    }
+    return Repeats(
+        **head | common,
+        schema=SCHEMA,
+        at=moment(now),
+        id=run.like.id,
+        count=run.count,
+        since=moment(run.since),
+        until=moment(run.until),
+    )
+
+
+# -- passes ----------------------------------------------------------------------------------------
+
+WINDOW = 60.0  # seconds that a record of passes counts
+
+PassFields = dict[str, Any]
+
+
+def pass_key(decision: Decision) -> tuple[Any, ...]:
+    """The values that PASSes counted together have in common, besides the component."""
+    question, policy = decision.question, decision.policy
+    document = policy.document if policy is not None else None
+    sha256 = document.sha256 if document is not None else None
+    return question.origin, question.agent, decision.verdict.reason, sha256
+
+
+def pass_fields(decision: Decision) -> PassFields:
+    """The same values as fields of a record. The decision itself is not kept, because its policy
+    may be large."""
+    return {
+        "origin": str(decision.question.origin),
+        "agent": cut(decision.question.agent, LONGEST_USER_AGENT),
+        "action": decision.verdict.action.value,
+        "reason": decision.verdict.reason.value,
+        "sha256": _sha256(decision),
+    }
+
+
+def _sha256(decision: Decision) -> str | None:
+    """The digest of the document on which a decision is based."""
+    policy = decision.policy
+    if policy is None or policy.document is None:
+        return None
+    return policy.document.sha256
+
+
+def passes_record_of(run: Run[PassFields], now: float, head: dict[str, Any]) -> Passes:
+    """The record of a run that has ended. `head` has the fields common to all records, except
+    `schema` and `at`; its time is `now`, as that of `repeats`."""
+    return Passes(
+        **head | run.like,
+        schema=SCHEMA,
+        at=moment(now),
+        count=run.count,
+        since=moment(run.since),
+        until=moment(run.until),
+    )
+
+
+# -- writing them in an idle process ---------------------------------------------------------------
+
+
+class Alarm:
+    """Calls a method some seconds after `set`, unless it is disabled. It does not keep the method's
+    object alive. The call is made in a daemon thread of its own."""
+
+    def __init__(self, call: Callable[[], None], *, is_enabled: bool) -> None:
+        self._call = weakref.WeakMethod(call)
+        self._is_enabled = is_enabled
+        self._timer: threading.Timer | None = None
+
+    def set(self, seconds: float) -> None:
+        """Set the alarm, unless it is set."""
+        if not self._is_enabled or self._timer is not None:
+            return
+        timer = threading.Timer(seconds, self._ring)
+        timer.name, timer.daemon = "robots_guard-counts", True
+        self._timer = timer
+        try:
+            timer.start()
+        except RuntimeError:  # no thread can be started, as at exit
+            self._timer = None
+
+    def cancel(self) -> None:
+        """Stop the alarm, if it is set; it cannot be set again."""
+        self._is_enabled = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._timer = None
+        call = self._call()
+        if call is not None:
+            call()

@@ -32,8 +32,8 @@ from robots_guard.audit.show.figures import _COUNTED, passes_recorded, summary
 from robots_guard.audit.show.overview import overview
 from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.audit.write.repeats import ALIKE
 from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.runs import ALIKE
 from robots_guard.audit.write.warc import records_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
