@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import re
+import resource
 import socket
 import stat
 from collections import Counter
@@ -233,3 +234,11 @@ def report_exhaustion(loop: asyncio.AbstractEventLoop, counts: Callable[[], Coun
             )
 
     loop.set_exception_handler(handle)
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files as far as this process may: a request that waits for a
+    robots.txt has a socket, and most shells allow 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

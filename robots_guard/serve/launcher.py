@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from robots_guard.gateway.decision_log import LOGGER as DECISIONS
-from robots_guard.operation.file_limit import raise_file_limit
 from robots_guard.operation.heartbeat import Heartbeat
-from robots_guard.operation.listeners import listening, report_exhaustion
+from robots_guard.operation.listeners import listening, raise_file_limit, report_exhaustion
 from robots_guard.operation.workers import Say, run
 from robots_guard.serve.peers import Peers, PeerService, peers_of
 from robots_guard.serve.plan import Plan, check

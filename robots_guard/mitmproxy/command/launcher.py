@@ -47,8 +47,8 @@ from robots_guard.mitmproxy.patches import COMMAND_PATCHES
 from robots_guard.mitmproxy.patches.server_port import share_port
 from robots_guard.mitmproxy.replies.asgi import Application
 from robots_guard.operation.authorities import validate_pem
-from robots_guard.operation.file_limit import raise_file_limit
 from robots_guard.operation.heartbeat import Heartbeat
+from robots_guard.operation.listeners import raise_file_limit
 from robots_guard.operation.workers import port_for_all, run
 from robots_guard.settings import ProxySettings
 
