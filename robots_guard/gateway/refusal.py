@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,12 +23,14 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision, Subresource
-from robots_guard.gateway.own_fields import SIGNALS, VERDICT
-from robots_guard.gateway.page import render
+from robots_guard.gateway.own_fields import SIGNALS, VERDICT, signals_field
 from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
-from robots_guard.gateway.signals_field import signals_field
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
 from robots_guard.rep.dialect import Dialect
+
+if TYPE_CHECKING:
+    import jinja2
+
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
 MAX_URL = 2048  # characters of a URL in a body
@@ -332,4 +334,31 @@ def _page(decision: Decision, status: int, contact: str, invocation: Invocation)
         operator=OPERATOR,
         contact=contact,
         contact_url=contact if contact.startswith(("http://", "https://")) else f"mailto:{contact}",
+    )
+
+
+def render(name: str, **values: object) -> bytes:
+    """The page of the template with this name: one style sheet, no scripts, no external resources.
+
+    All values are escaped, because clients and sites control some of them.
+    """
+    return _template(name).render(values).encode()
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("robots_guard.gateway"),
+        autoescape=True,
+        auto_reload=False,  # it would check the files of the templates for each page
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )

@@ -18,9 +18,8 @@ from mitmproxy import http
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
-from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS
+from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS, signals_field
 from robots_guard.gateway.refusal import ProxyReply, not_ready
-from robots_guard.gateway.signals_field import signals_field
 from robots_guard.mitmproxy.held_pages import HELD_PAGES, SCAN_LIMIT, HeldPage, PageWindow
 from robots_guard.mitmproxy.replies.response import Refusal
 from robots_guard.mitmproxy.service import OpenGuard

@@ -22,8 +22,7 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.audit.privacy import shown_url
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.gateway.page import render
-from robots_guard.gateway.refusal import ProxyReply
+from robots_guard.gateway.refusal import ProxyReply, render
 from robots_guard.invocation import Invocation
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
 from robots_guard.mitmproxy.replies.asgi import Application, call

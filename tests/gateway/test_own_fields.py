@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.core.uses import read_uses
-from robots_guard.gateway.signals_field import signals_field
+from robots_guard.gateway.own_fields import signals_field
 from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.statement import Place, Signal, Statement
 
