@@ -20,7 +20,6 @@ from robots_guard.gateway.wire import Wire
 
 _SCHEMES = {"ws": "http", "wss": "https"}  # a WebSocket is opened by a request of HTTP
 _FRAMING = frozenset(("content-length", "transfer-encoding"))
-_HTTP_1_0 = (1, 0)
 
 
 def wire_of(request: aiohttp.ClientRequest) -> Wire:
