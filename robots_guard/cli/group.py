@@ -3,7 +3,8 @@ for a typo, and the help lists settings in sections, the common ones unless all 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -102,3 +103,35 @@ class CommandGroup(click.Group):
                 " the crawler's name is given with --agent"
             )
         return super().resolve_command(ctx, args)
+
+
+# -- the option for the configuration file ---------------------------------------------------------
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONFIG = "robots_guard.config"  # in click's `meta`, which a command shares with its group
+
+
+def _note_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001  click's signature
+    if value is not None:
+        ctx.meta[_CONFIG] = value
+
+
+def config_option(command: F) -> F:
+    """Add the option for the configuration file; once, however many settings a command has."""
+    added = getattr(command, "__click_params__", [])
+    if any(each.name == "config" for each in added):
+        return command
+    return click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        callback=_note_config,
+        help="Read this configuration file, and no other; an empty name: none.",
+    )(command)
+
+
+def config_named() -> str | None:
+    """Return the configuration file that `--config` names; None without that option."""
+    context = click.get_current_context(silent=True)
+    named: str | None = context.meta.get(_CONFIG) if context else None
+    return named

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from robots_guard import __version__
-from robots_guard.cli.config_option import config_option
-from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.group import CommandGroup, config_option
 from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 from robots_guard.rep import is_compiled
 from robots_guard.text import printable

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
-from robots_guard.cli.config_option import config_named, config_option
-from robots_guard.cli.group import SettingOption, help_all_option
+from robots_guard.cli.group import SettingOption, config_named, config_option, help_all_option
 from robots_guard.configuration import (
     Configuration,
     own_options,

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from robots_guard.cli.config_option import config_option
-from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.group import CommandGroup, config_option
 from robots_guard.cli.options import (
     address,
     invocation_from,

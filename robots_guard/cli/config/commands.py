@@ -13,8 +13,7 @@ import msgspec
 
 from robots_guard.cli.config.schema import schema_text
 from robots_guard.cli.config.template import template
-from robots_guard.cli.config_option import config_named, config_option
-from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.group import CommandGroup, config_named, config_option
 from robots_guard.cli.options import configuration
 from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
 from robots_guard.configuration import Configuration, Source, Value, shown
