@@ -8,8 +8,13 @@ included.
 docs/python.md is the user documentation.
 """
 
-from robots_guard.aiohttp.errors import AiohttpDeferred, AiohttpDisallowed, AiohttpResponseRefused
-from robots_guard.aiohttp.middleware import GuardMiddleware, middleware
+from robots_guard.aiohttp.middleware import (
+    AiohttpDeferred,
+    AiohttpDisallowed,
+    AiohttpResponseRefused,
+    GuardMiddleware,
+    middleware,
+)
 
 __all__ = [
     "AiohttpDeferred",

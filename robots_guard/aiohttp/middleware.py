@@ -8,6 +8,9 @@ request. What is then written is judged there, if it is not the same. A request 
 middleware makes itself is not seen; none is made behind a guard that is the last middleware.
 
 The guard fetches robots.txt by a client of its own, never by the session.
+
+Each refusal is also an `aiohttp.ClientError`, so that a program handles it like any other request
+that got no response.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from typing import Any, Self
 import aiohttp
 from aiohttp.connector import Connection
 
-from robots_guard.aiohttp.errors import CLIENT_ERRORS
 from robots_guard.aiohttp.outgoing import (
     CheckedTransport,
     end_after_response,
@@ -32,9 +34,28 @@ from robots_guard.aiohttp.outgoing import (
 from robots_guard.client.async_guard import AsyncGuard
 from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.core.component import Component
-from robots_guard.gateway.errors import RequestDisallowed
+from robots_guard.gateway.errors import (
+    RefusalClasses,
+    RequestDeferred,
+    RequestDisallowed,
+    ResponseRefused,
+)
 from robots_guard.gateway.wire import Wire
 
+
+class AiohttpDisallowed(RequestDisallowed, aiohttp.ClientError):
+    """The request may not be made."""
+
+
+class AiohttpDeferred(RequestDeferred, aiohttp.ClientError):
+    """The request may not be made yet; `retry_after` says when."""
+
+
+class AiohttpResponseRefused(ResponseRefused, aiohttp.ClientError):
+    """The response may not be used."""
+
+
+CLIENT_ERRORS = RefusalClasses(AiohttpDisallowed, AiohttpDeferred, AiohttpResponseRefused)
 MAX_ROUNDS = 6  # of judging a request that is changed meanwhile
 CHANGED = "a trace or a request class would write something else than was judged"
 

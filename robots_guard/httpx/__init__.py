@@ -17,8 +17,13 @@ except ImportError as error:
     needed_for = "the transport for httpx (on Python 3.11 in an environment without mitmproxy)"
     raise MissingExtra("httpx", needed_for) from error
 
-from robots_guard.httpx.errors import HttpxDeferred, HttpxDisallowed, HttpxResponseRefused
-from robots_guard.httpx.transport import AsyncTransport, Transport
+from robots_guard.httpx.transport import (
+    AsyncTransport,
+    HttpxDeferred,
+    HttpxDisallowed,
+    HttpxResponseRefused,
+    Transport,
+)
 
 __all__ = [
     "AsyncTransport",

@@ -6,6 +6,10 @@ its turn is counted. With a wrapped transport that announces nothing, that happe
 called.
 
 The guard fetches robots.txt by a client of its own, never by these transports.
+
+Each refusal is also an `httpx.TransportError`. A program that handles what httpx raises (`except
+httpx.HTTPError`) then handles it like any other request that got no response, instead of ending
+with an unknown exception.
 """
 
 from __future__ import annotations
@@ -19,10 +23,28 @@ from robots_guard.client.async_guard import AsyncGuard
 from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.sync_guard import SyncGuard
 from robots_guard.core.component import Component
-from robots_guard.gateway.errors import RequestDisallowed
-from robots_guard.httpx.errors import TRANSPORT_ERRORS
+from robots_guard.gateway.errors import (
+    RefusalClasses,
+    RequestDeferred,
+    RequestDisallowed,
+    ResponseRefused,
+)
 from robots_guard.httpx.outgoing import JudgedCall, response_head
 
+
+class HttpxDisallowed(RequestDisallowed, httpx.TransportError):
+    """The request may not be made."""
+
+
+class HttpxDeferred(RequestDeferred, httpx.TransportError):
+    """The request may not be made yet; `retry_after` says when."""
+
+
+class HttpxResponseRefused(ResponseRefused, httpx.TransportError):
+    """The response may not be used."""
+
+
+TRANSPORT_ERRORS = RefusalClasses(HttpxDisallowed, HttpxDeferred, HttpxResponseRefused)
 _WRITES = ("http11.send_request_headers.started", "http2.send_request_headers.started")
 
 
