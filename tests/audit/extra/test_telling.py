@@ -601,6 +601,8 @@ JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
     "mirror",
     "restricted",
     "unreachable",
+    "route-failed",
+    "fetcher-failed",
     "malformed-target",
     *map(str, DelaySource),
 }
