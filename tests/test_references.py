@@ -25,7 +25,7 @@ NAMES = {
         *(file for name in FOLDERS for file in ROOT.joinpath(name).rglob("*.*")),
     ]
 }
-UPSTREAM = {"mitmproxy/proxy/server.py"}  # a module of mitmproxy
+UPSTREAM = {"mitmproxy/proxy/server.py", "tests/test_crawl.py"}  # of mitmproxy, and of Scrapy
 NAMED = re.compile(r"(?<![\w/.*{}<>-])(?:\.\./)*((?:[\w-]+/)*[\w-]+\.(?:md|py))(?![\w/-])")
 ENDINGS = (".md", ".py")  # one of them is in every text that NAMED matches
 #: A file that a command of a page writes: the reader then has it.
