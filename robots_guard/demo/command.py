@@ -255,8 +255,11 @@ def _result(requests: list[DemoRequest], records: list[Record]) -> dict[str, Any
     }
     promises = {
         "no forbidden request reached a site": forbidden == 0,
-        "each robots.txt was fetched once, for both integrations": all(
-            len(site.robots_fetches) == 1 for site in sites
+        # A robots.txt that cannot be had is tried again after a second, which a slow machine reaches.
+        "each robots.txt that a site sent was fetched once, for both integrations": all(
+            len(request.site.robots_fetches) == 1
+            for request in requests
+            if request.action != "defer"
         ),
         "every verdict is the one its robots.txt asks for": all(
             row["action"] == row["expected"] for row in rows
