@@ -49,7 +49,7 @@ class RobotsDeferred(RobotsRefused, RequestDeferred):
     `decision.verdict.until` is the time to retry at, in seconds since 1970. Raised only for
     downloads that bypass the scheduler (`engine.download_async`, media pipelines), under schedulers
     that GuardScheduler does not wrap, and for requests that would wait too long: those to a host
-    whose name cannot be resolved, and those of a command for one page.
+    whose name cannot be resolved or that refuses connections, and those of a command for one page.
     """
 
 

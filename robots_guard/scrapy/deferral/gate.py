@@ -210,6 +210,10 @@ class OriginGate:
 
     # -- for the middlewares -----------------------------------------------------------------------
 
+    def has_other_routes(self) -> bool:
+        """Whether the project may choose another proxy for the next try, as it has before."""
+        return len(self._failed_routes) > 1
+
     def send_back(self, request: Request, decision: Decision) -> Request:
         """Close the request's bucket until it may be judged again. Returns the copy for the
         scheduler.
@@ -224,7 +228,7 @@ class OriginGate:
         if trouble is not None and trouble.scope is Scope.ROUTE:
             if len(self._failed_routes) < 2:
                 self._failed_routes.add(trouble.route)
-            if len(self._failed_routes) > 1:  # the project may choose another proxy next time
+            if self.has_other_routes():
                 wait = min(wait, until_other_route(decision.at - trouble.since))
         group = ""
         if decision.verdict.reason is Reason.DISALLOWED:

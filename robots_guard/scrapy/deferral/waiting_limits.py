@@ -2,8 +2,9 @@
 
     a command for one page   `scrapy fetch`, `view`, `shell` and `parse` wait for 25 s, retries of a
                              robots.txt included: a person is waiting for the page
-    an unknown host          a name that cannot be resolved is tried for half a minute, six times.
-                             Scrapy itself tries three times, at once
+    a dead host              one whose name cannot be resolved, or that cannot be connected to
+                             (directly, or by the crawl's only proxy), is tried for half a minute,
+                             six times. Scrapy itself tries three times, at once
     a crawl                  ends if it has nothing else to do and no request may be made within
                              `max_idle` seconds. JOBDIR keeps the requests that are left
 
@@ -22,7 +23,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.job import job_dir
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.access import Failure
+from robots_guard.core.access import Failure, Scope
 from robots_guard.core.verdict import REASONS, Decision
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.settings import CLOCKS
@@ -36,7 +37,11 @@ log = logging.getLogger("robots_guard")
 
 CLOSE_REASON = "robots_guard_deferred"
 COMMAND_WAIT = 25.0  # seconds
-UNKNOWN_HOST_WAIT = 60.0  # seconds from the first failure; the sixth retry comes later
+DEAD_HOST_WAIT = 60.0  # seconds from the first failure; the sixth retry comes later
+_DEAD = {
+    Failure.DNS: "its host name has not been resolved",
+    Failure.CONNECT: "no connection to it could be made",
+}
 MAX_NAMED = 5  # origins in the warning
 _COMMANDS = frozenset(("scrapy.commands.fetch", "scrapy.commands.parse"))  # `view` is a `fetch`
 
@@ -54,6 +59,7 @@ class WaitingLimits:
         self._longest_wait = COMMAND_WAIT if is_for_one_page(crawler) else math.inf
         self._ending = ""
         self._has_objected = False
+        self._first_deferral = math.inf
         gate.max_idle = max_idle
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -72,20 +78,23 @@ class WaitingLimits:
 
     def _objection(self, decision: Decision) -> str:
         wait = wait_of(decision)
+        self._first_deferral = min(self._first_deferral, decision.at)
         trouble = decision.policy.trouble if decision.policy is not None else None
         if trouble is not None and decision.verdict.reason is not REASONS[trouble.scope]:
             trouble = None
-        waited = 0.0 if trouble is None else decision.at - trouble.since
+        # What another crawl has waited does not count: the host may be back at the next try.
+        since = decision.at if trouble is None else max(trouble.since, self._first_deferral)
+        waited = decision.at - since
         if waited + wait > self._longest_wait:
             return (
                 f"it may be requested in {wait:.0f} s, and a command for one page does not wait"
                 f" longer than {self._longest_wait:.0f} s"
             )
-        if trouble is None or trouble.failure is not Failure.DNS:
+        if trouble is None or trouble.failure not in _DEAD or waited + wait <= DEAD_HOST_WAIT:
             return ""
-        if waited + wait <= UNKNOWN_HOST_WAIT:
+        if trouble.scope is Scope.ROUTE and self._gate.has_other_routes():
             return ""
-        return f"its host name has not been resolved for {waited:.0f} s"
+        return f"{_DEAD[trouble.failure]}{trouble.by} for {waited:.0f} s"
 
     def _spider_idle(self) -> None:
         """End the crawl if the scheduler still has requests: none may be made soon (`gate`)."""

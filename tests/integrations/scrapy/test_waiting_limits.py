@@ -9,19 +9,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from integrations.scrapy.crawl import crawl, run_scrapy
+from msgspec.structs import replace
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 
-from robots_guard.core.access import Failed, Failure
+from robots_guard.core.access import Failed, Failure, Scope
 from robots_guard.core.component import Component
-from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.core.verdict import REASONS, Action, Decision, Question, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.waiting_limits import (
     CLOSE_REASON,
-    UNKNOWN_HOST_WAIT,
+    DEAD_HOST_WAIT,
     WaitingLimits,
     is_for_one_page,
 )
@@ -138,16 +138,20 @@ def limits() -> WaitingLimits:
     return WaitingLimits(crawler, OriginGate.of(crawler), 60.0)
 
 
-def failing(failure: Failure, before: Decision | None = None) -> Decision:
-    """A deferral because a robots.txt has failed, at 1000 or once more after an earlier one."""
-    cached, now = None, 1000.0
+def failing(
+    failure: Failure, before: Decision | None = None, *, at: float = 1000.0, route: str = ""
+) -> Decision:
+    """A deferral because a robots.txt has failed, at `at` or once more after an earlier one."""
+    cached = None
     if before is not None:
-        cached, now = before.policy, before.verdict.until
-    policy = begin(A, cached, "direct").next(Failed(failure=failure), now).policy
-    verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=policy.trouble.retry_at)
+        cached, at = before.policy, before.verdict.until
+    failed = Failed(failure=failure, about=Scope.ROUTE if route else None, route=route)
+    policy = begin(A, cached, "direct").next(failed, at).policy
+    reason = REASONS[policy.trouble.scope]
+    verdict = Verdict(action=Action.DEFER, reason=reason, until=policy.trouble.retry_at)
     return Decision(
         id="1-1",
-        at=now,
+        at=at,
         component=Component.SCRAPY,
         question=Question(origin=A, target="/a", agent="mybot"),
         verdict=verdict,
@@ -155,23 +159,59 @@ def failing(failure: Failure, before: Decision | None = None) -> Decision:
     )
 
 
-@pytest.mark.parametrize("failure", [Failure.DNS, Failure.TIMEOUT])
-def test_an_unknown_host_is_tried_for_half_a_minute(limits, caplog, failure):
-    request = Request("http://a.test/a")
-    tries = [failing(failure)]
+def failing_for_half_a_minute(failure: Failure, route: str = "") -> list[Decision]:
+    tries = [failing(failure, route=route)]
     while tries[-1].at < 1031:
-        assert limits.admit(request, tries[-1])
-        tries.append(failing(failure, tries[-1]))
+        tries.append(failing(failure, tries[-1], route=route))
+    return tries
 
-    is_unknown = failure is Failure.DNS
+
+@pytest.mark.parametrize(
+    ("failure", "route", "cause"),
+    [
+        (Failure.DNS, "", "its host name has not been resolved"),
+        (Failure.CONNECT, "", "no connection to it could be made"),
+        (
+            Failure.CONNECT,
+            "127.0.0.1:3128",
+            "no connection to it could be made (through 127.0.0.1:3128)",
+        ),
+        (Failure.TIMEOUT, "", ""),
+    ],
+)
+def test_a_dead_host_is_tried_for_half_a_minute(limits, caplog, failure, route, cause):
+    request = Request("http://a.test/a")
+    tries = failing_for_half_a_minute(failure, route)
+
+    assert all(limits.admit(request, each) for each in tries[:-1])
     assert len(tries) == 6
-    assert limits.admit(request, tries[-1]) is not is_unknown
-    assert limits.admit(request, tries[-1]) is not is_unknown
-    assert tries[-1].verdict.until - 1000 > UNKNOWN_HOST_WAIT
+    assert limits.admit(request, tries[-1]) is not bool(cause)
+    assert limits.admit(request, tries[-1]) is not bool(cause)
+    assert tries[-1].verdict.until - 1000 > DEAD_HOST_WAIT
     lasted = tries[-1].at - 1000
-    text = f"http://a.test/a is given up: its host name has not been resolved for {lasted:.0f} s"
-    assert (text in caplog.text) is is_unknown
-    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == is_unknown
+    text = f"http://a.test/a is given up: {cause} for {lasted:.0f} s"
+    assert (text in caplog.text) is bool(cause)
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == bool(cause)
+
+
+async def test_a_dead_proxy_among_others_is_no_dead_host(limits):
+    """The next try may take another one."""
+    request = Request("http://a.test/a")
+    for route in ("127.0.0.1:3128", "127.0.0.2:3128"):
+        limits._gate.send_back(request, failing(Failure.CONNECT, route=route))
+
+    tries = failing_for_half_a_minute(Failure.CONNECT, "127.0.0.1:3128")
+
+    assert all(limits.admit(request, each) for each in tries)
+
+
+def test_what_another_crawl_has_waited_does_not_count(limits):
+    """The host may be back, and the stored failure is soon tried again."""
+    tries = failing_for_half_a_minute(Failure.CONNECT)
+    later = replace(tries[-1], at=tries[-1].verdict.until - 10)
+
+    assert limits.admit(Request("http://a.test/a"), later)
 
 
 def test_only_commands_for_one_page_are_hurried():
