@@ -91,6 +91,37 @@ async def test_a_failure_of_a_route_is_seen_by_requests_on_that_route_only(holdi
     assert holding.get_local(A, "proxy:3128") == renewed, "what another route has brought"
 
 
+@pytest.mark.parametrize(
+    "failures",
+    [
+        pytest.param(pair, id=name)
+        for name, pair in {
+            "site and asker": (Fetched(status=503, tls_verified=True), Failed(failure=Failure.TLS)),
+            "site and route": (
+                Fetched(status=500, tls_verified=True, relay="proxy:3128"),
+                Fetched(status=502, tls_verified=True, relay="proxy:3128"),
+            ),
+            "route and asker": (
+                Failed(failure=Failure.CONNECT).on_route("proxy:3128"),
+                Failed(failure=Failure.REFUSED),
+            ),
+        }.items()
+    ],
+)
+async def test_failures_of_two_kinds_in_turn_are_retried_ever_later(holding, watch, failures):
+    route, tries = "proxy:3128", 0
+    start = watch.time
+    while watch.time < start + 3600:
+        known = holding.get_local(A, route)
+        if known is not None:
+            watch.time = known.trouble.next_try
+        state = renewal.begin(A, known, "test")
+        await holding.put(state.next(failures[tries % 2], watch.time).policy, route)
+        tries += 1
+
+    assert tries <= 30
+
+
 async def test_the_failures_that_are_remembered_are_bounded(holding, watch, monkeypatch):
     monkeypatch.setattr("robots_guard.guard.cache.MAX_APART", 2)
     failed = Failed(failure=Failure.CONNECT).on_route("proxy")

@@ -153,13 +153,15 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored for an origin. At least one of `document` and `trouble` is set.
 
-    `reservations` is None if no attempt was made to fetch them.
+    `reservations` is None if no attempt was made to fetch them. `others` are troubles of other scopes
+    that `trouble` hides; they are not stored.
     """
 
     origin: Origin
     document: Document | None = None
     trouble: FetchTrouble | None = None
     reservations: Reservations | None = None
+    others: tuple[FetchTrouble, ...] = ()
 
     def freshness(
         self, now: float, dialect: Dialect, *, needs_reservations: bool = False

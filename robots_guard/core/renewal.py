@@ -294,11 +294,14 @@ class Fetching(msgspec.Struct, frozen=True):
         )
 
     def _before(self, now: float, scope: Scope) -> FetchTrouble | None:
-        """The trouble that a failure continues, if there is one."""
-        before = self.cached.trouble if self.cached else None
-        if before is None or before.scope is not scope or not before.continues(now):
+        """The trouble that a failure continues, if there is one. One of another scope in between does
+        not end it: a site that fails in two ways in turn is asked ever later, too."""
+        if self.cached is None:
             return None
-        return before
+        for before in (self.cached.trouble, *self.cached.others):
+            if before is not None and before.scope is scope and before.continues(now):
+                return before
+        return None
 
     def _spread(self, attempts: int) -> float:
         """A number in 0..1 by origin and attempt, so that origins that failed together are not

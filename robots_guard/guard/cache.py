@@ -181,10 +181,14 @@ def _with_trouble(policy: Policy | None, origin: Origin, trouble: FetchTrouble) 
     the site is left alone for longer anyway."""
     if policy is None:
         return Policy(origin=origin, trouble=trouble)
-    of_site = policy.trouble
-    if policy.settled_at > trouble.at or (of_site and of_site.next_try > trouble.next_try):
-        return policy
-    return msgspec.structs.replace(policy, trouble=trouble)
+    before = policy.trouble
+    if before is None:
+        is_past = policy.settled_at > trouble.at
+        return policy if is_past else msgspec.structs.replace(policy, trouble=trouble)
+    shown, hidden = trouble, before
+    if policy.settled_at > trouble.at or before.next_try > trouble.next_try:
+        shown, hidden = before, trouble
+    return msgspec.structs.replace(policy, trouble=shown, others=(*policy.others, hidden))
 
 
 def _put_with_document(

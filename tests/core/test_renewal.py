@@ -626,6 +626,17 @@ def test_each_scope_counts_its_own_failures():
     assert (second.trouble.attempts, second.trouble.since) == (1, NOW + 2)
 
 
+def test_a_scope_goes_on_counting_after_a_failure_of_another():
+    """Else a site that fails in two ways in turn would be asked once a second for ever."""
+    first = settle(Failed(failure=Failure.CONNECT))
+    second = settle(Failed(failure=Failure.TLS), known=first, now=NOW + 2)
+    known = msgspec.structs.replace(second, others=(first.trouble,))
+    third = settle(Failed(failure=Failure.CONNECT), known=known, now=NOW + 4)
+
+    assert (third.trouble.attempts, third.trouble.since) == (2, NOW)
+    assert third.others == ()
+
+
 def test_routes_that_are_chosen_at_random_are_tried_close_together():
     """With three of four proxies dead, about ten tries find the one that works."""
     failed = Failed(failure=Failure.CONNECT).on_route(BY_PROXY, is_chosen_anew=True)
