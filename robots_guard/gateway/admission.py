@@ -120,7 +120,9 @@ class Admission:
         stays deferred.
         """
         deadline = self._clocks.monotonic() + patience
-        while self.may_outlast(decision, left := deadline - self._clocks.monotonic()):
+        while (left := deadline - self._clocks.monotonic()) > 0 and self.may_outlast(
+            decision, left
+        ):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await asyncio.sleep(max(SHORTEST_WAIT, self._seconds_left(decision)))

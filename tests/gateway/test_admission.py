@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import msgspec
 import pytest
 from audit.decisions import audit_log_in
@@ -295,3 +298,19 @@ async def test_a_response_to_a_request_that_is_not_tracked(training):
     for judge in (admission.needs_page, admission.judge_head, admission.judge_response):
         with pytest.raises(KeyError):
             judge(request.id, head(HTML))
+
+
+async def test_a_held_request_is_let_go_in_time_although_its_verdict_never_comes(build_guard):
+    """A robots.txt that failed at first and hangs at the next try must not hold requests for ever."""
+    clocks = Clocks(now=time.time, monotonic=time.monotonic)
+    guard = build_guard(ScriptedFetcher({}), clocks=clocks)
+    admission = Admission(guard, clocks)
+    question = Question(origin=origin_of(SITE), target="/a", agent="mybot")
+    until = time.time() + 0.01
+    deferral = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until)
+    deferred = guard.decide(question, deferral)
+
+    async with asyncio.timeout(30):
+        decision = await admission.outlast(deferred, 0.5, asyncio.Event().wait)
+
+    assert decision is deferred
