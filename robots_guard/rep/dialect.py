@@ -34,9 +34,11 @@ class Dialect:
     #: Fields that end a run of User-agent lines.
     closing: frozenset[bytes] = frozenset({b"allow", b"disallow"})
     lenient_fields: bool = False  # accept misspelt and longer field names, and a missing colon
-    #: What an author plainly meant counts, where the letter of the file closes less: characters that
-    #: are not seen, several names on a line, a slip in a field. Names may have digits.
+    #: Characters that are not seen do not count, names may have digits, and a file that can be
+    #: mended has a second reading.
     plain_meaning: bool = True
+    #: The second reading: several names on a line, slips in fields and lines in a line are mended.
+    mends: bool = False
     c_strings: bool = False  # NUL ends a line, other controls are data, long lines are truncated
 
     # Which group applies.

@@ -13,7 +13,8 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from robots_guard.rep.dialect import Dialect
@@ -205,7 +206,7 @@ def _respelt(name: bytes, dialect: Dialect) -> bytes:
     for field, spellings in _MISSPELT:
         if name.startswith(spellings):
             return field
-    if dialect.plain_meaning:
+    if dialect.mends:
         for field in _CLOSING_FIELDS:
             if _is_one_slip_from(name, field):
                 return field
@@ -215,6 +216,13 @@ def _respelt(name: bytes, dialect: Dialect) -> bytes:
 # Fields that close something, so that a slip in one must not lose the line. In "Allow", a slip opens
 # nothing.
 _CLOSING_FIELDS = (b"disallow", b"user-agent")
+
+
+def may_be_mended(text: bytes, fields: Iterable[bytes]) -> bool:
+    """Whether a text may have lines in a line, or a slip in one of its unknown fields."""
+    if any(sign in text for sign in _SIGNS_OF_BREAKS) or b"?" in fields:
+        return True
+    return any(_is_one_slip_from(name, field) for name in fields for field in _CLOSING_FIELDS)
 
 
 def _is_one_slip_from(name: bytes, field: bytes) -> bool:
@@ -243,7 +251,7 @@ def tame_lines(text: bytes, dialect: Dialect) -> tuple[list[bytes], list[int]]:
     if is_plain and len(text) <= LINE_CAP:
         return raws, numbers
     if not is_plain and dialect.plain_meaning:
-        raws, numbers = _plain_lines(raws, text)
+        raws, numbers = _plain_lines(raws, text, mends=dialect.mends)
     has_controls = not is_plain and len(text.translate(None, _CONTROLS)) != len(text)
     if not has_controls and len(text) <= LINE_CAP:
         return raws, numbers
@@ -344,7 +352,7 @@ _AROUND = INVISIBLE + " \t"
 _MARK_TWICE = codecs.BOM_UTF8.decode("cp1252")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
 _IN_FIELD = {**dict.fromkeys(map(ord, INVISIBLE), None), **_DASHES}
-_ANY_COLON = re.compile("[:\uff1a]")
+_ANY_COLON = re.compile("\uff1a[:\uff1a]*|:")
 
 # Where one line ends and the next begins, though there is no CR or LF: at a mark, where two files were
 # joined; at "\\n" in letters; and at tags of HTML.
@@ -355,22 +363,23 @@ _BREAK = re.compile(
     rb"|td|title|tr|ul)(?:[ \t/][^<>]*)?>",
     re.IGNORECASE,
 )
+_SIGNS_OF_BREAKS = (b"<", b"\\", b"&", codecs.BOM_UTF8, b"\xc3\xaf\xc2\xbb\xc2\xbf")
 _INLINE = re.compile(
     rb"</?(?:a|b|big|code|em|font|i|small|span|strong|tt|u)(?:[ \t/][^<>]*)?>|&nbsp;", re.IGNORECASE
 )
 
 
-def _plain_lines(raws: list[bytes], text: bytes) -> tuple[list[bytes], list[int]]:
+def _plain_lines(raws: list[bytes], text: bytes, *, mends: bool) -> tuple[list[bytes], list[int]]:
     """Lines as their author saw them, and their numbers if one was several."""
     places: list[int] = []
     if not text.isascii():
         places = [at for at, raw in enumerate(raws) if not raw.isascii() and raw[0] != HASH]
     for byte in (TAG, BACKSLASH):
-        if byte in text:
+        if mends and byte in text:
             places += [at for at, raw in enumerate(raws) if byte in raw and raw[0] != HASH]
     several: dict[int, list[bytes]] = {}
     for at in sorted(set(places)):
-        pieces = lines_seen(raws[at])
+        pieces = lines_seen(raws[at], mends=mends)
         raws[at] = pieces[0]
         if len(pieces) > 1:
             several[at] = pieces
@@ -385,17 +394,17 @@ def _plain_lines(raws: list[bytes], text: bytes) -> tuple[list[bytes], list[int]
     return found, numbers
 
 
-def lines_seen(raw: bytes) -> list[bytes]:
-    """The lines that an author saw in one line, each without what is not seen. The comment belongs
-    to the last.
+def lines_seen(raw: bytes, *, mends: bool = True) -> list[bytes]:
+    """The line as an author saw it, without what is not seen; with `mends`, all the lines that it
+    was meant to be. The comment belongs to the last.
 
     An Allow behind a break is dropped: to parsers that see one line, it allows nothing.
     """
     head, mark, comment = raw.partition(b"#")
     pieces = [head]
-    if TAG in head:
+    if mends and TAG in head:
         pieces = [_INLINE.sub(b" ", head)]
-    if _BREAK.search(pieces[0]):
+    if mends and _BREAK.search(pieces[0]):
         pieces = [piece.strip() for piece in _BREAK.split(pieces[0]) if piece.strip()] or [b""]
         first, *behind = pieces
         pieces = [first, *(piece for piece in behind if piece[:5].lower() != b"allow")]
@@ -433,7 +442,9 @@ def _as_seen(line: bytes) -> bytes:
 
 
 def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:
-    """Every line with a field, as text for people. A line without a colon has the field "?"."""
+    """Every line with a field, as it was meant, as text for people. A line without a colon has the
+    field "?"."""
+    dialect = replace(dialect, mends=dialect.plain_meaning)
     text = clean(body)
     raws = text.splitlines()
     for number, name, value in records(text, dialect):

@@ -24,6 +24,7 @@ from robots_guard.rep.lines import (
     clean,
     field_and_value,
     lines,
+    may_be_mended,
     tame_lines,
 )
 
@@ -95,7 +96,6 @@ class Robots(Struct):
     groups: list[Group] = []
     void: list[Group] = []  # groups without a rule, in dialects that require one
     fields: set[bytes] = set()  # of the lines that are neither User-agent nor rule
-    has_name: bool = True  # whether it may contain the name that was selected last
     has_split_lines: bool = False  # one line of the text was several of its author
 
     @property
@@ -128,31 +128,39 @@ class Robots(Struct):
 
     def names(self, token: str) -> bool:
         """Whether a group names this crawler, and not only every crawler."""
-        listed = self.with_lists_read(token) or self
-        return listed.select(token).why not in (_BY_STAR, _BY_NOTHING)
+        mended = self.mended(token) or self
+        return mended.select(token).why not in (_BY_STAR, _BY_NOTHING)
 
-    def with_lists_read(self, token: str) -> Robots | None:
-        """This file with each User-agent line as all the names on it, if one of the further names
-        is this crawler's; otherwise None.
+    def mended(self, token: str) -> Robots | None:
+        """This file as its author meant it for this crawler; None if that is as it is written.
 
-        By the grammar, a line has one name. So this is a second reading, beside the first.
+        Each User-agent line is all the names on it, slips in fields are corrected, and lines in a
+        line are separated. By the grammar they are not, and a correction can open what the letter
+        closes. So this is a second reading, beside the first.
         """
-        dialect = self.dialect
-        if not dialect.plain_meaning or not dialect.product_tokens:
+        if not self.dialect.plain_meaning:
             return None
-        name = _name(token, dialect.product_tokens, dialect.plain_meaning)
+        if not self._lists(token) and not may_be_mended(self.text, self.fields):
+            return None
+        mended = parse_clean(self.text, replace(self.dialect, mends=True))
+        if (mended.loose, mended.groups) == (self.loose, self.groups):
+            return None
+        return mended
+
+    def _lists(self, token: str) -> bool:
+        """Whether a User-agent line has the name of this crawler, but not as its first."""
+        if not self.dialect.product_tokens:
+            return False
+        name = _name(token, self.dialect.product_tokens, self.dialect.plain_meaning)
         if not name or not self._may_name(name):
-            return None
-        if not any(_lists(group, name) for group in self.groups):
-            return None
-        return parse_clean(self.text, replace(dialect, names_per_line="many"))
+            return False
+        return any(_lists(group, name) for group in self.groups)
 
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
         crawlers."""
         # The operator "in" is slower, because it also accepts a number.
-        self.has_name = self.text.lower().find(name.encode()) >= 0
-        return self.has_name
+        return self.text.lower().find(name.encode()) >= 0
 
     def _named(self, name: str) -> list[Group]:
         if not name or (self.dialect.names == "token" and not self._may_name(name)):
@@ -359,7 +367,7 @@ def parse_clean(text: bytes, dialect: Dialect) -> Robots:
     robots = Robots(dialect, text, Group())
     raws, numbers = tame_lines(robots.text, dialect)
     _sort(raws, robots)
-    if dialect.product_tokens and dialect.names_per_line == "many":
+    if dialect.product_tokens and dialect.mends:
         for group in robots.groups:
             _read_lists(group)
     if numbers:

@@ -136,15 +136,15 @@ def _reading(
     matching: Matching,
     purpose_tokens: tuple[PurposeToken, ...] = (),
 ) -> Ruleset:
-    """A document compiled for one crawler. If it is among several names on one line, the document
-    has two readings, and what both allow is allowed."""
+    """A document compiled for one crawler. If it can be mended, it has two readings, and what both
+    allow is allowed."""
     selection = robots.select(token)
-    listed = robots.with_lists_read(token) if robots.has_name else None
+    mended = robots.mended(token)
     first = _Document(robots, selection, token, matching, purpose_tokens)
-    if listed is None:
+    if mended is None:
         return first
-    second = _Document(listed, listed.select(token), token, matching, purpose_tokens)
-    return Strictest([("one-name-a-line", first), ("several-names-a-line", second)])
+    second = _Document(mended, mended.select(token), token, matching, purpose_tokens)
+    return Strictest([("as-written", first), ("as-meant", second)])
 
 
 class Strictest(Ruleset):

@@ -39,6 +39,7 @@ MEANT = {
     "a mark where files were joined": "User-agent: q\nDisallow: /\ufeffUser-agent: *\nDisallow: /private/\n",
     "a mark that was encoded twice": "ï»¿User-agent: *\nDisallow: /private/\n",
     "full-width colon, star and slash": "User-agent：＊\nDisallow：／private/\n",
+    "two colons": "User-agent：: *\nDisallow: /private/\n",
     "non-breaking hyphen": "User\u2011agent: *\nDisallow: /private/\n",
     "<BR>": "User-agent: *<BR>\nDisallow: /private/<BR>\n",
     "tags around lines": "<html><body><p>User-agent: *</p>\n<p>Disallow: /private/</p></body></html>\n",
@@ -73,7 +74,7 @@ def test_invisible_characters_close_in_every_dialect_but_googles(name):
 
 
 #: Where Google's library happens to read the same: it looks only at how a field begins.
-GOOGLES_TOO = {"no-break space before the colon"}
+GOOGLES_TOO = {"no-break space before the colon", "two colons"}
 
 
 @pytest.mark.parametrize("name", sorted(MEANT.keys() - GOOGLES_TOO))
@@ -127,6 +128,22 @@ def test_no_permission_is_smuggled_behind_a_break():
 
 def test_a_slip_opens_nothing():
     assert not ask("User-agent: *\nDisallow: /\nAlow: /x\n", "/x").allowed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Uber-agent: examplebot\nDisallow:\n\nUser-agent: *\nDisallow: /\n",
+        "User-agent: examplebot\nDisallow: /a\nUser-agnet: *\nDisallow: /\n",
+        "User-agent: examplebot\nDisaldlow: /a\n\nUser-agent: *\nDisallow: /\n",
+        "<p>User-agent: examplebot</p>\nDisallow: /a\n\nUser-agent: *\nDisallow: /\n",
+        "User-agent: examplebot\nDisallow:\n\\nUser-agent: *\nDisallow: /\n",
+        "User-agent: *\nDisallow: /*x<br>\n",
+    ],
+)
+def test_no_correction_opens_what_the_letter_closes(text):
+    """Scrapy's own parser reads the letter, so that a crawl would request more with the guard."""
+    assert not ask(text, "/x%3Cbr%3E").allowed
 
 
 def test_fields_about_training_are_no_slips():
