@@ -69,6 +69,8 @@ def written_target(request: Request, handler: Any) -> str:
         raise MalformedURL("changed in place to another site, while its handler uses the first one")
     if request.method == "CONNECT" or not TOKEN.fullmatch(request.method):
         raise MalformedURL("its method is no token, or CONNECT, which has no target")
+    if parsed is not None and request.method == "OPTIONS" and not parsed.path:
+        raise MalformedURL('its handler would write "*", which is no page')
     if read is own and not spelling.changes_plain and _PLAIN(url):
         return own[1]
     try:

@@ -183,6 +183,16 @@ def test_a_url_that_is_changed_in_place_while_the_request_waits_for_its_turn(net
     assert recorded(site.targets) <= passed(done)
 
 
+def test_options_of_a_whole_server_is_not_written(net, ca, tmp_path):
+    """H2DownloadHandler writes "*" in the place of an empty path (RFC 9113 section 8.3.1)."""
+    with site_for(H2, net, ca, tmp_path) as site:
+        done = crawl([{"url": site.url, "method": "OPTIONS"}], settings_for(H2))
+
+        received = site.received()
+    assert received == []
+    assert done.verdict(site.url) == ("drop", "malformed-target")
+
+
 @pytest.mark.parametrize("handler", [HTTP11, H2, AIOHTTP, HTTPX])
 def test_names_and_methods_that_are_no_tokens_are_not_written(handler, net, ca, tmp_path):
     """Lenient servers read "Transfer-Encoding : chunked", and a request in the body; a proxy that
