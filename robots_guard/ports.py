@@ -256,8 +256,8 @@ class Fetcher(Protocol):
 
 
 def route_of(fetcher: Fetcher) -> str:
-    """The route of a fetcher's requests: its `route`, which names a parent proxy or a local address;
-    empty, or missing: the direct one, or one that is chosen for each fetch."""
+    """The route of a fetcher's requests: the parent proxy or local address that its `route` names. It
+    is empty for the direct route, and for one that is chosen for each fetch."""
     route: str = getattr(fetcher, "route", "")
     return route
 

@@ -58,7 +58,7 @@ _NOT_IN_TOKEN = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def _objection_to_token(token: str) -> str:
-    """Return what no product token may have, as the beginning of a sentence."""
+    """Return what is wrong with a name as a product token, as the beginning of a sentence."""
     wrong = dict.fromkeys(_NOT_IN_TOKEN.findall(token))
     if not wrong:
         return "a dot stands between other characters;"
@@ -348,7 +348,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="The most seconds that a request that cannot be requeued is held, for its"
             " turn or until its robots.txt is tried again. In Scrapy this is a download that bypasses"
             " the scheduler, such as media, where it is 60 unless you set it; elsewhere it is any"
-            " request. Most clients wait for longer than 25 s, and few try again after a 429.",
+            " request. Most clients wait longer than 25 s, and few retry after a 429.",
         ),
     ] = 25.0
     decision_timeout: Annotated[

@@ -123,11 +123,11 @@ async def test_failures_of_two_kinds_in_turn_are_retried_ever_later(holding, wat
 
 
 async def test_the_failures_that_are_remembered_are_bounded(holding, watch, monkeypatch):
-    monkeypatch.setattr("robots_guard.guard.cache.MAX_APART", 2)
+    monkeypatch.setattr("robots_guard.guard.cache.MAX_LOCAL_FAILURES", 2)
     failed = Failed(failure=Failure.CONNECT).on_route("proxy")
     trouble = renewal.begin(A, None, "test").next(failed, watch.time).policy.trouble
     for route in "abc":
-        holding.put_apart(A, trouble, route)
+        holding.put_local_failure(A, trouble, route)
 
     assert [holding.get_local(A, route) is not None for route in "abc"] == [False, True, True]
 

@@ -57,7 +57,7 @@ class AiohttpResponseRefused(ResponseRefused, aiohttp.ClientError):
 
 CLIENT_ERRORS = RefusalClasses(AiohttpDisallowed, AiohttpDeferred, AiohttpResponseRefused)
 MAX_ROUNDS = 6  # of judging a request that is changed meanwhile
-CHANGED = "a trace or a request class would write something else than was judged"
+CHANGED = "a trace or a request class would write something other than what was judged"
 
 
 def middleware(
@@ -137,7 +137,7 @@ class JudgedSend:
 
     @classmethod
     def of(cls, request: aiohttp.ClientRequest, gate: Gate) -> JudgedSend:
-        """Return the one that the request has, as if it is repeated; or give it one."""
+        """Return the `JudgedSend` of a request, which a repeated request already has."""
         found = getattr(request.send, "__self__", None)
         if isinstance(found, cls) and found.gate is gate:
             return found
@@ -145,7 +145,7 @@ class JudgedSend:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Mark it as in use."""
+        """Mark the request as being handled by the middleware."""
         self.is_in_use = True
         try:
             yield

@@ -73,7 +73,7 @@ def frame(request: aiohttp.ClientRequest, authority: str) -> bool:
 
 
 class CheckedTransport:
-    """Stands for the transport of a connection until the head of a request is written to it.
+    """A stand-in for the transport of a connection, until the head of a request is written to it.
 
     It writes only the request line, Host and framing that the request has now: a trace
     (`on_request_headers_sent`) or a request class of a project can still change them. `refuse` makes

@@ -35,7 +35,7 @@ MAX_PLAIN = 64 * 1024 * 1024  # bytes of a file that is not of records, such as 
 MAX_LISTINGS = 10  # of a directory, until a listing contains all names of the one before
 
 _KNOWN_NAME = re.compile(r"(\d{8})-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)(\.part)?")
-_COMPACTED = re.compile(r"\d{8}\.\d+\.parquet")  # by an earlier version
+_COMPACTED = re.compile(r"\d{8}\.\d+\.parquet")  # written by earlier versions
 _UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
 _STEM = re.compile(r"\d{8}-(.+)-(\d{4,})")
 
@@ -127,7 +127,7 @@ def segments(directory: Path) -> list[Segment]:
 
 
 def all_segments(directory: Path) -> list[Segment]:
-    """The same for a writer, which no file that cannot be read must stop."""
+    """The segments for a writer, which must not be stopped by a file that cannot be read."""
     return _segments(directory, set(names_in(directory)))
 
 

@@ -71,7 +71,7 @@ def directory_of(audit_log: str | None) -> Path:
 
 
 def existing_directory(audit_log: str | None) -> Path:
-    """Return the audit log's directory. Raises NoDirectory, a SettingsError, if it is not there."""
+    """Return the audit log's directory. Raises NoDirectory, a SettingsError, if it does not exist."""
     directory = directory_of(audit_log)
     if not os.path.lexists(directory):
         raise NoDirectory(

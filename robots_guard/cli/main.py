@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 NAME = "robots-guard"
-COMPLETION = (
-    "_ROBOTS_GUARD_COMPLETE"  # the variable with which a shell asks click what completes a line
-)
+COMPLETION = "_ROBOTS_GUARD_COMPLETE"  # the variable by which a shell asks click for completions
 USAGE = 2  # the exit status for a mistake of the user
 BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
 INTERRUPTED = 130
@@ -119,7 +117,7 @@ class Commands(CommandGroup):
         return _load(cmd_name, entry)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return what completes a word, without importing any command."""
+        """Return the completions of a word, without importing any command."""
         from click.shell_completion import CompletionItem
 
         items = click.Command.shell_complete(self, ctx, incomplete)
@@ -185,7 +183,7 @@ def commands() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run a command line and exit with its status, or answer a shell that completes one."""
+    """Run a command line and exit with its status, or print the completions that a shell asks for."""
     _replace_closed_streams()
     _escape_unencodable_output()
     instruction = os.environ.get(COMPLETION)

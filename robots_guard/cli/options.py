@@ -197,7 +197,7 @@ def _complete(
     param: click.Parameter,
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Return what a shell offers for the value of a setting: the words of its type, or files."""
+    """Return the completions for the value of a setting: the words of its type, or files."""
     from click.shell_completion import CompletionItem
 
     name = param.name or ""
@@ -285,8 +285,8 @@ def store_of(store: str | None) -> str:
 
 @contextmanager
 def documents_in(store: str | None) -> Iterator[Callable[[str], bytes | None] | None]:
-    """A function that gives a document by its SHA-256, if the store has it; None without a store
-    that can be read."""
+    """A function that returns a document by its SHA-256, if the store has it. It is None if there is
+    no store that can be read."""
     from robots_guard.stores import find_document, look_at
 
     policies = None

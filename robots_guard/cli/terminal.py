@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # rich takes long to import, and most output is plain text
 
 _progress_bars: list[Any] = []  # those on standard error now
 GAP = 2  # cells between two columns
-READABLE = 40  # cells that a column that folds needs beside others
+READABLE = 40  # cells: the least width of a folding column beside others
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 # GitHub Actions, Azure Pipelines and TeamCity execute "##[...]", "##vso[...]" and "##teamcity[...]" anywhere in a line.
@@ -51,8 +51,8 @@ def styled(text: str, style: str = "") -> Text:
 class TableColumn(NamedTuple):
     """A column of a table.
 
-    A value that is too long for a column that `folds` takes further lines there; the other columns
-    are as wide as their values. `width` is that of most values, for rows that are printed one by one.
+    A long value in a column that `folds` continues on further lines; the other columns are as wide
+    as their values. `width` is that of most values, for rows that are printed one by one.
     """
 
     heading: str
@@ -153,7 +153,7 @@ class Rows:
             header_style="bold",
             padding=(0, GAP, 0, 0),
             pad_edge=False,
-            expand=self._streams,  # so that the columns of one row lie below those of another
+            expand=self._streams,  # so that the columns of rows printed one by one are aligned
         )
         for column in (self._columns[at] for at in shown):
             table.add_column(
@@ -204,7 +204,7 @@ def _print_side_by_side(out: Console, values: Sequence[Text], widths: Mapping[in
 
 
 def _print_value(out: Console, name: str, value: Text) -> None:
-    """Print a value behind its name; if it is too long, its further lines begin below the first."""
+    """Print a name and its value, whose further lines are indented like the first."""
     from rich.table import Table
 
     grid = Table.grid()

@@ -47,7 +47,7 @@ ELSEWHERE = (
 )
 UNUSED = (
     "its response came without the judged request, from a component behind the guard that answers"
-    " or sends requests by itself: put that in front of the guard"
+    " or sends requests by itself: put that component in front of the guard"
 )
 
 
@@ -106,7 +106,7 @@ class Gate:
         self._deferrals = DeferralMemory(clocks.monotonic)
         self._is_off = settings.signals == "off" and not settings.overrides
         self._is_closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None  # that has used the guard last
+        self._loop: asyncio.AbstractEventLoop | None = None  # the last that used the guard
         self._held: set[asyncio.Task[Any]] = set()
 
     async def ask(self, question: Question, verdict: Verdict | None = None) -> Decision:

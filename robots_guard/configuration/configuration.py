@@ -151,7 +151,7 @@ def _check_section(file: ConfigFile, section: str, table: Any) -> None:
 
 
 def _objection_to_type(name: str, value: Any) -> str | None:
-    """Why no setting can have a value of this type of TOML, and the remedy; None if one can."""
+    """Why no setting can have a value of this TOML type, with the remedy; None if one can."""
     if isinstance(value, Mapping):
         return f"{name} is a setting and no section: write {name} = ..."
     for part in value if isinstance(value, list) else (value,):

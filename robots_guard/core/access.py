@@ -58,20 +58,22 @@ class Scope(StrEnum):
 
     SITE = "site"  # all requests, of every process that shares the store
     ROUTE = "route"  # those of this process by the same parent proxy, local address or network
-    ASKER = "asker"  # those of this process: its settings, hooks or resources are the cause
+    FETCHER = "fetcher"  # those of this process: its settings, hooks or resources are the cause
 
 
-#: Kinds of failures that depend on this process: the CAs it trusts, the addresses it may connect
-#: to, its agent and overrides, or its own bugs.
-_OF_ASKER = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
-#: Statuses with which a proxy answers for a site that it does not reach, or for itself (RFC 9110
+#: Failures that depend on this process: on the CAs it trusts, the addresses it may connect to, its
+#: agent and overrides, or its own bugs.
+_FETCHER_FAILURES = frozenset(
+    (Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
+)
+#: Statuses that a proxy sends for a site that it cannot reach, or about itself (RFC 9110
 #: sections 15.5.8, 15.6.3 to 15.6.5).
 PROXY_STATUSES = frozenset((407, 502, 503, 504))
 
 
 def usual_scope(failure: Failure) -> Scope:
     """What a failure of this kind is about if nothing else is known."""
-    return Scope.ASKER if failure in _OF_ASKER else Scope.SITE
+    return Scope.FETCHER if failure in _FETCHER_FAILURES else Scope.SITE
 
 
 #: RFC 9309 section 2.3.1.2.
@@ -128,8 +130,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """No usable response. `detail` is for people and contains no secret; `queued` as in `Fetched`.
 
-    `about` is the scope, if the fetcher knows better than the kind of failure tells. `route` names
-    the parent proxy or local address that was used; empty: none. `is_chosen_anew`: the project
+    `about` is the scope, if it is not the usual one of the failure. `route` names the parent proxy
+    or local address that was used, and is empty for the direct route. `is_chosen_anew`: the project
     chooses a route for each fetch, so that the next one may take another.
     """
 
@@ -146,10 +148,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
         return self.about or usual_scope(self.failure)
 
     def on_route(self, route: str, *, is_chosen_anew: bool = False) -> Failed:
-        """This failure, of a fetch by a route. If that is not the direct one, the failure is the
-        route's and not the site's: nothing shows which of the two failed."""
-        is_askers = self.scope is Scope.ASKER and self.failure is not Failure.TLS
-        if not route or is_askers or self.about is Scope.ASKER:
+        """This failure of a fetch by a route. Unless that is the direct route, the failure is charged
+        to the route and not to the site: nothing shows which of them failed."""
+        is_of_fetcher = self.scope is Scope.FETCHER and self.failure is not Failure.TLS
+        if not route or is_of_fetcher or self.about is Scope.FETCHER:
             return self
         return msgspec.structs.replace(
             self, about=Scope.ROUTE, route=route, is_chosen_anew=is_chosen_anew

@@ -15,7 +15,7 @@ CLOCK_SKEW = 300.0  # seconds; a copy from further in the future means that a cl
 STALE_WHILE_REVALIDATE = 3600.0  # RFC 5861 section 3, within the dialect's cap
 STALE_IF_ERROR = 30 * 86400.0  # RFC 9309 section 2.3.1.4 suggests 30 days
 RETRY_MIN, RETRY_MAX = 1.0, 3600.0
-SOONEST = 0.05  # seconds until another route is tried at the earliest
+ROUTE_RETRY_MIN = 0.05  # seconds until another route is tried at the earliest
 LONGEST_BACKOFF = RETRY_MAX * 1.25  # see `backoff`
 UNTRIED = 900.0  # seconds an overdue retry may be late before a failure counts as a new trouble
 _OVERFLOW = 2.0**31  # RFC 9111 section 1.2.2
@@ -86,7 +86,7 @@ def until_other_route(failing: float) -> float:
     begin close together. A sixteenth of the time that has passed makes them a geometric series, of
     about 150 in an hour if no route works.
     """
-    return max(SOONEST, failing / 16)
+    return max(ROUTE_RETRY_MIN, failing / 16)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float:

@@ -32,8 +32,8 @@ _EXPIRES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9:.]+([Zz]|[+-][0-9:]
 
 
 class NewOverride(NamedTuple):
-    """What an override that is to be added says: its place, an origin or a domain with all below it;
-    its keys with their values as text; and its last day or moment, as in TOML."""
+    """An override to be added: its place, which is an origin or a domain with its subdomains; its keys
+    with their values as text; and when it expires, as in TOML."""
 
     place: Origin | str
     changes: Mapping[str, str]

@@ -63,7 +63,7 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """robots.txt cannot be fetched at present: since when, how often it was tried, when to try
     next.
 
-    `route` is the one that has failed, if the trouble is about that.
+    `route` is the route that failed, if the scope is ROUTE.
     """
 
     failure: Failure
@@ -275,9 +275,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, document=other, reservations=cached.reservations)
 
     @property
-    def is_known_elsewhere(self) -> bool:
-        """Whether another process may know more: this policy is nothing but a failure that is not
-        shared."""
+    def is_local_failure(self) -> bool:
+        """Whether this policy is only a failure that is not shared, so that another process may know
+        more."""
         trouble = self.trouble
         return self.document is None and trouble is not None and trouble.scope is not Scope.SITE
 

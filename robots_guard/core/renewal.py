@@ -236,7 +236,7 @@ class Fetching(msgspec.Struct, frozen=True):
 
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
-        # A proxy that does not reach a site answers with these, and does not say when to come back.
+        # A proxy that cannot reach a site answers with these, without Retry-After.
         is_by_relay = bool(outcome.relay) and outcome.status in PROXY_STATUSES and not wait
         return self.in_trouble(
             now,
@@ -528,7 +528,7 @@ def begin(
 
 
 def policy_of_text(origin: Origin, body: bytes, via: str, now: float) -> Policy:
-    """The policy of an origin that answers with this robots.txt."""
+    """The policy of an origin whose robots.txt has this content."""
     settled = begin(origin, None, via).next(Fetched(status=200, body=body, tls_verified=True), now)
     assert isinstance(settled, Settled)
     return settled.policy

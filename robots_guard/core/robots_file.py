@@ -88,8 +88,8 @@ class RobotsFile:
     def parse(
         cls, content: bytes | str, *, dialect: str = "rfc9309", matching: str = "standard"
     ) -> RobotsFile:
-        """Read the content of a robots.txt. Any content is accepted; if it begins as no text does,
-        it is unreadable, and nothing may be requested.
+        """Read the content of a robots.txt. Any content is accepted; if it is binary (an archive, an
+        image), it is unreadable, and nothing may be requested.
 
         `dialect` and `matching` are the settings of the same names, with the same defaults. Raises
         SettingsError if one of them is not known. The rules for an agent are compiled at the first

@@ -36,11 +36,11 @@ from robots_guard.text import span
 REPORT_ONLY = "report_only"  # in `Verdict.relaxed`
 BY_OVERRIDE = "override="  # begins `Verdict.relaxed`, before the id of the override
 REJUDGE_MIN = 30.0  # seconds until a request that a rule forbids is judged again at the earliest
-#: The reasons by what the trouble is about.
+#: The reason of a deferral, by the scope of the trouble.
 REASONS = {
     Scope.SITE: Reason.UNREACHABLE,
     Scope.ROUTE: Reason.ROUTE_FAILED,
-    Scope.ASKER: Reason.FETCHER_FAILED,
+    Scope.FETCHER: Reason.FETCHER_FAILED,
 }
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 MAX_FIELDS = 200
 MAX_FIELD = 16 * 1024  # bytes of one field
 MAX_HEAD = 64 * 1024  # bytes of all fields together
-#: The fields of a project that its fetches of robots.txt share: those that say which crawler asks,
-#: and to its parent proxy, with which credentials. All others may change the answer to one that
-#: cannot be read (a coding, a range, "not modified"), or are about pages.
+#: The header fields of a project that its fetches of robots.txt inherit: those that identify the
+#: crawler, and those that authenticate it to its parent proxy. Any other may make the response
+#: unreadable (a coding, a range, "not modified"), or is about pages.
 INHERITED = frozenset(
     (
         "user-agent",

@@ -1,5 +1,5 @@
 """Plain errors: the messages of OpenSSL, the system and the HTTP libraries as words for people, and
-what the system's errors are about.
+the scope of the system's errors.
 
 Every fetcher describes its failures by `in_plain_words`, so that a record says the same of a fault
 whichever library met it. It keeps a message that is not in the table.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from robots_guard.core.access import Scope
 
-#: errno(3) and getaddrinfo(3): errors of this machine's way to the network, and of this process.
+#: Errors of errno(3) and getaddrinfo(3) that are about this machine's network, or this process.
 _SCOPES = {
     **dict.fromkeys(
         (
@@ -31,7 +31,7 @@ _SCOPES = {
         Scope.ROUTE,
     ),
     **dict.fromkeys(
-        (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, socket.EAI_MEMORY), Scope.ASKER
+        (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, socket.EAI_MEMORY), Scope.FETCHER
     ),
 }
 LONGEST = 200  # characters of a description
@@ -105,7 +105,7 @@ def in_plain_words(message: str) -> str | None:
 
 
 def scope_of(errors: Iterable[BaseException | None]) -> Scope | None:
-    """What an error and its causes are about; None if their numbers do not tell."""
+    """The scope of an error and its causes; None if their error numbers do not tell."""
     for error in errors:
         if isinstance(error, ssl.SSLError):  # its number is OpenSSL's
             continue

@@ -2,7 +2,7 @@
 
     admit           the decision on a request that can be sent at once, with the origin's turn
     judge           the decision, before anything is known about the connection
-    outlast         the decision after a deferral that ends soon
+    wait_out        the decision after a short deferral
     take_turn       the origin's turn, immediately before sending
     track           the request is permitted; later calls identify it by its decision's id
     mark_sent       the request is being written
@@ -42,7 +42,7 @@ from robots_guard.rep.html.page import Page
 from robots_guard.rep.signals.headers import FIELDS
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
-SHORTEST_WAIT = 0.25  # seconds between two questions about the same request
+SHORTEST_WAIT = 0.25  # seconds between two judgements of a held request
 
 #: The integration's own refusal of an origin, such as of its address, or None.
 Refusal = Callable[[Origin], Awaitable[Verdict | None]]
@@ -106,21 +106,21 @@ class Admission:
         decision = self._guard.peek(question)
         return decision and self._remember(decision)
 
-    def may_outlast(self, decision: Decision, patience: float) -> bool:
+    def can_wait_out(self, decision: Decision, patience: float) -> bool:
         """Whether a decision is a deferral that ends within `patience` seconds."""
         return self._seconds_left(decision) <= patience
 
-    async def outlast(
+    async def wait_out(
         self, decision: Decision, patience: float, judge: Callable[[], Awaitable[Decision]]
     ) -> Decision:
         """Return the decision on a request that may be held for `patience` seconds in all.
 
-        A deferral that ends in that time, such as until an unreachable robots.txt is tried again, is
-        waited for, and `judge` is awaited for the next decision. If that takes too long, the request
-        stays deferred.
+        While the request is deferred until a moment in that time, such as the next try of an
+        unreachable robots.txt, this waits and calls `judge` again. If that takes too long, the
+        request stays deferred.
         """
         deadline = self._clocks.monotonic() + patience
-        while (left := deadline - self._clocks.monotonic()) > 0 and self.may_outlast(
+        while (left := deadline - self._clocks.monotonic()) > 0 and self.can_wait_out(
             decision, left
         ):
             with contextlib.suppress(TimeoutError):

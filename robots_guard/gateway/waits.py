@@ -36,8 +36,8 @@ class NoRoomToWait(RobotsGuardError):
 
 
 class Waits:
-    """The waits of one integration; at most `most` at a time, and as many of one client as then
-    remain for others.
+    """The waits of one integration: at most `most` at a time, and never more of one client than are
+    left for the others.
 
     `asyncio.timeout` would end them, too, but costs each request four times as much.
     """
@@ -48,21 +48,21 @@ class Waits:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._by_client: Counter[str] = Counter()
         self._by_owner: dict[str, set[asyncio.Task[Any]]] = {}
-        self._reasons: dict[asyncio.Task[Any], RobotsGuardError] = {}  # of those that are ended
+        self._reasons: dict[asyncio.Task[Any], RobotsGuardError] = {}  # why a task was ended
 
     def has_room(self, client: str) -> bool:
-        """Whether a further request of a client, as its address, may wait for long.
+        """Whether another request of a client, given by its address, may wait for long.
 
         It may if the client has fewer waits than there are places left. So one client gets at most
-        half of all places, and each further one half of the rest.
+        half of all places, and the next one half of the rest.
         """
         return self._by_client[client] < self._most - len(self._tasks)
 
     async def run(
         self, coroutine: Coroutine[Any, Any, T], client: str, owners: Sequence[str] = ()
     ) -> T:
-        """Await a coroutine and return its result, for a client at an address. `owners` are what the
-        wait ends with, such as the client's connection.
+        """Await a coroutine for a client, given by its address, and return its result. The wait ends
+        with any of its `owners`, such as the client's connection.
 
         Raises ShuttingDown if the integration ends first, Abandoned if an owner is abandoned, and
         NoRoomToWait if too many wait already.
@@ -103,7 +103,7 @@ class Waits:
         return NoRoomToWait(f"{self._most} requests are held already")
 
     def abandon(self, owner: str) -> None:
-        """End the waits of a client's connection or request that has been broken off."""
+        """End the waits of a client's connection or request that has ended early."""
         self._end(self._by_owner.get(owner, ()), Abandoned("the client has left"))
 
     def end(self) -> None:

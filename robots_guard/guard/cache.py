@@ -23,7 +23,7 @@ from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, PolicyStore
 
-MAX_APART = 10_000  # failures of routes and of this process that are remembered
+MAX_LOCAL_FAILURES = 10_000  # failures of routes and of this fetcher that are remembered
 
 
 class PolicyCache:
@@ -53,17 +53,17 @@ class PolicyCache:
         self._counters = counters
         self._demands_verified = demands_verified
         self._agent = agent
-        # By origin and route; None in the place of the route: of all routes, as the asker is the
-        # cause. A dict, because each of its operations is atomic among threads.
-        self._apart: dict[tuple[Origin, str | None], FetchTrouble] = {}
+        # By origin and route, which is None for a failure of the fetcher: that concerns all routes.
+        # Each operation of a dict is atomic among threads.
+        self._local_failures: dict[tuple[Origin, str | None], FetchTrouble] = {}
 
     def get_local(self, origin: Origin, route: str = "") -> Policy | None:
-        """Return the policy in memory, as it is for requests by a route."""
+        """Return the policy in memory that holds for requests by a route."""
         policy = self._usable_part(self._memory.get(origin))
-        if not self._apart:  # the usual case
+        if not self._local_failures:  # the usual case
             return policy
         for key in ((origin, route), (origin, None)):
-            trouble = self._apart.get(key)
+            trouble = self._local_failures.get(key)
             if trouble is not None:
                 policy = _with_trouble(policy, origin, trouble)
         return policy
@@ -125,10 +125,10 @@ class PolicyCache:
         stored, so that a further call to the store needs no change of threads. It must not raise.
         """
         if policy.trouble is not None and policy.trouble.scope is not Scope.SITE:
-            self.put_apart(policy.origin, policy.trouble, route)
+            self.put_local_failure(policy.origin, policy.trouble, route)
             return policy
-        for key in ((policy.origin, route), (policy.origin, None)):  # they work
-            self._apart.pop(key, None)
+        for key in ((policy.origin, route), (policy.origin, None)):  # both work
+            self._local_failures.pop(key, None)
         now = self._clocks.now()
         self._memory.put(policy, now)
         if self._store is None:
@@ -145,13 +145,13 @@ class PolicyCache:
         self._memory.put(stored, now)
         return stored
 
-    def put_apart(self, origin: Origin, trouble: FetchTrouble, route: str) -> None:
-        """Keep a failure that is not the site's, for the requests that it is about."""
+    def put_local_failure(self, origin: Origin, trouble: FetchTrouble, route: str) -> None:
+        """Remember a failure of a route or of the fetcher, for the requests that it concerns."""
         key = (origin, route if trouble.scope is Scope.ROUTE else None)
-        self._apart.pop(key, None)  # so that it is the last
-        self._apart[key] = trouble
-        for oldest in list(self._apart)[: len(self._apart) - MAX_APART]:
-            self._apart.pop(oldest, None)
+        self._local_failures.pop(key, None)  # to become the newest
+        self._local_failures[key] = trouble
+        for oldest in list(self._local_failures)[: len(self._local_failures) - MAX_LOCAL_FAILURES]:
+            self._local_failures.pop(oldest, None)
 
     def close(self) -> None:
         """Release the store."""
@@ -177,8 +177,8 @@ class PolicyCache:
 
 
 def _with_trouble(policy: Policy | None, origin: Origin, trouble: FetchTrouble) -> Policy:
-    """The policy together with a failure that is not the site's, unless it is later than that, or
-    the site is left alone for longer anyway."""
+    """The policy together with a failure that is not the site's, unless the policy is newer or its own
+    trouble lasts longer."""
     if policy is None:
         return Policy(origin=origin, trouble=trouble)
     before = policy.trouble

@@ -98,7 +98,7 @@ class Checks:
         if isinstance(state, Timing):
             return self._run_timing(state, question)
         cached = self._cache.get_local(question.origin, route)
-        if cached is not None and cached.is_known_elsewhere and self._cache.shared:
+        if cached is not None and cached.is_local_failure and self._cache.shared:
             return None
         if isinstance(state, Pinned) and self._may_be_stored(question.origin, cached):
             return None
@@ -315,7 +315,7 @@ class Checks:
 
     def _is_enough(self, near: Policy) -> bool:
         """Whether a policy in memory is used without asking the store."""
-        return self.is_usable(near) and not near.is_known_elsewhere
+        return self.is_usable(near) and not near.is_local_failure
 
     def _soon(self, deadline: float) -> float:
         """Return the deadline for what an exempted request does not depend on."""

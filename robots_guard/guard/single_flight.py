@@ -256,7 +256,7 @@ class SingleFlight:
         )
         assert isinstance(settled, renewal.Settled)
         if not job.for_redirect and settled.policy.trouble is not None:
-            self._cache.put_apart(job.origin, settled.policy.trouble, job.route)
+            self._cache.put_local_failure(job.origin, settled.policy.trouble, job.route)
         return settled.policy
 
     async def _run(self, job: _Job) -> Policy:

@@ -110,7 +110,7 @@ def _no_group(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     "RG008",
     "invisible-character",
     Severity.ERROR,
-    "A field or value has white space outside ASCII, or a character without a shape.",
+    "A field or value has non-ASCII white space, or an invisible character.",
 )
 def _invisible(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for number, raw in enumerate(page.raws, 1):
@@ -125,9 +125,7 @@ def _invisible(page: LintedFile, _: LintedFile) -> Iterator[Note]:
             )
 
 
-@TABLE.file(
-    "RG009", "no-text", Severity.ERROR, "The file begins as no text does: an archive, an image, ..."
-)
+@TABLE.file("RG009", "no-text", Severity.ERROR, "The file is binary: an archive, an image, ...")
 def _no_text(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     kind = kind_of_binary(page.body)
     if kind and not page.is_wide:

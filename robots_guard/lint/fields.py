@@ -126,7 +126,7 @@ def _comment_in_value(item: Item, _: LintedFile) -> Iterator[Note]:
     "RG109",
     "lines-in-line",
     Severity.ERROR,
-    "A line is several, separated by tags, by a byte order mark, or by a line feed in letters.",
+    "A line is several in one, separated by tags, a byte order mark, or a spelled-out `\\n`.",
 )
 def _lines_in_line(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for number, raw in enumerate(page.raws, 1):

@@ -235,7 +235,7 @@ class Enforcer:
         try:
             judged = JudgedRequest.of(flow)
             decision = self._judge_at_once(flow, judged.wire)
-            if decision is None or self._may_outlast(decision):
+            if decision is None or self._can_wait_out(decision):
                 return self._await_decision(flow, judged, decision)
             self.on_decision(decision)
             if decision.verdict.reason is Reason.ROBOTS_TXT:
@@ -256,7 +256,7 @@ class Enforcer:
             if decision is None:
                 decision = await self._judge(flow, judged.wire)
             began = CLOCKS.monotonic()
-            decision = await self._outlast(flow, judged.wire, decision)
+            decision = await self._wait_out(flow, judged.wire, decision)
             judged = judged._replace(held=CLOCKS.monotonic() - began)
             self.on_decision(decision)
         except Abandoned:
@@ -314,18 +314,18 @@ class Enforcer:
         with on_behalf_of(flow.client_conn):
             return await admission.judge(wire, agents, refusal)
 
-    def _may_outlast(self, decision: Decision) -> bool:
+    def _can_wait_out(self, decision: Decision) -> bool:
         _, admission, settings = self._service.guard_or_raise()
-        return admission.may_outlast(decision, settings.hold_max)
+        return admission.can_wait_out(decision, settings.hold_max)
 
-    async def _outlast(self, flow: http.HTTPFlow, wire: Wire, decision: Decision) -> Decision:
+    async def _wait_out(self, flow: http.HTTPFlow, wire: Wire, decision: Decision) -> Decision:
         """The decision after a deferral that ends within `hold_max` seconds."""
         patience = self._patience(wire.client)
         admission = self._service.guard_or_raise().admission
-        if not admission.may_outlast(decision, patience):
+        if not admission.can_wait_out(decision, patience):
             return decision
         judge = partial(self._judge_now, flow, wire)
-        return await self._hold(flow, wire.client, admission.outlast(decision, patience, judge))
+        return await self._hold(flow, wire.client, admission.wait_out(decision, patience, judge))
 
     def _patience(self, client: str) -> float:
         """The seconds for which a request of a client may be held."""
@@ -393,9 +393,8 @@ class Enforcer:
         return None
 
     def robots_guard_repeat(self, flow: http.HTTPFlow) -> Coroutine[Any, Any, None] | None:
-        """Judge a request anew that is sent once more, because the site closed a kept connection
-        without an answer. The site may have read it, so that the second time needs a record and a
-        turn of its own.
+        """Judge a request that is sent once more, because the site closed a kept connection without an
+        answer. The site may have read it, so the second attempt needs its own record and turn.
         """
         if self._is_own_fetch(flow):
             return None

@@ -186,10 +186,9 @@ async def start_server(
 ) -> asyncio.Server:
     """Accept the connections of a listener. `factory` makes a protocol for each.
 
-    When the process has no file left to open, asyncio tries again after a second; but of the
-    `backlog` connections that it tries to accept at a time, each failure is reported, and schedules
-    an attempt of its own. So it accepts one at a time here. The queue of the listener, which asyncio
-    sets to the same number, is then made long again.
+    When the process cannot open another file, asyncio retries after a second. But it tries to accept
+    `backlog` connections at a time, and reports and retries each of them. So `backlog` is 1 here,
+    and the queue of the listener, which asyncio sets to the same number, is made long again.
     """
     server = await asyncio.get_running_loop().create_server(factory, sock=listener, backlog=1)
     listener.listen(BACKLOG)
@@ -209,9 +208,9 @@ async def start_stream_server(
 
 
 def report_exhaustion(loop: asyncio.AbstractEventLoop, counts: Callable[[], Counter[str]]) -> None:
-    """Report that no connection can be accepted in one line a second at most, and count it.
+    """Log at most once a second that no connection can be accepted, and count each attempt.
 
-    The loop's present handler gets everything else.
+    The loop's previous handler gets all other errors.
     """
     before = loop.get_exception_handler()
     reported = -_REPORT_EVERY

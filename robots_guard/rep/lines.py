@@ -1,5 +1,5 @@
 """Bytes to lines: byte order marks, CR, LF and CRLF, comments, and size limits; and what an author
-plainly meant by characters that an editor does not show.
+plainly meant where a line has invisible characters or tags.
 
 Invariant: a body is untrusted. No function raises on any bytes. If a limit or a control character
 truncates a line, the result is more restrictive: a Disallow gets shorter and so broader, an Allow
@@ -49,8 +49,8 @@ _WIDE = (
 )
 _FIRST_OF_MARKS = frozenset((b"\xef", b"\xff", b"\xfe", b"\0"))
 _CONTROLS = bytes(byte for byte in [*range(0x20), 0x7F] if byte not in b"\t\n\r")
-#: Bytes that most files have none of: controls, those outside ASCII, and those with which a tag or an
-#: escape begins.
+#: Bytes that most files do not contain: controls, non-ASCII bytes, and those that begin a tag or an
+#: escape.
 _NOT_PLAIN = _CONTROLS + b"<\\" + bytes(range(0x80, 0x100))
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL_AND_REST = re.compile(_CONTROL.pattern + rb"[^ \t]*")
@@ -80,7 +80,7 @@ _NOT_MISSPELT = frozenset((b"allowaitraining", b"disallowaitraining"))
 
 # --- Bodies that are no text ---
 
-# How files begin that are no text (WHATWG MIME Sniffing, section 6, and the formats' own documents).
+# How binary files begin (WHATWG MIME Sniffing, section 6, and the specifications of the formats).
 _SIGNATURES = (
     (b"\x1f\x8b", "gzip data"),
     (b"PK\x03\x04", "a ZIP archive"),
@@ -113,7 +113,7 @@ _SIGNATURES = (
 
 
 def kind_of_binary(body: bytes) -> str | None:
-    """What a body is that begins as no text does, in words; None if it may be text."""
+    """The kind of a binary body, in words; None if it may be text."""
     for signature, kind in _SIGNATURES:
         if body.startswith(signature):
             return kind
@@ -213,8 +213,7 @@ def _respelt(name: bytes, dialect: Dialect) -> bytes:
     return name
 
 
-# Fields that close something, so that a slip in one must not lose the line. In "Allow", a slip opens
-# nothing.
+# Fields that close something: a slip in one must not lose the line. A lost "Allow" opens nothing.
 _CLOSING_FIELDS = (b"disallow", b"user-agent")
 
 
@@ -242,7 +241,8 @@ def _is_one_slip_from(name: bytes, field: bytes) -> bool:
 def tame_lines(text: bytes, dialect: Dialect) -> tuple[list[bytes], list[int]]:
     """The lines of a text, truncated where they have control characters or are too long.
 
-    With them their numbers, or none if they are 1, 2, 3, ...: a line may be several in one.
+    The second list has their numbers; it is empty if they are 1, 2, 3, ... One line of the file may
+    be several here, with one number.
     """
     # bytes.splitlines splits at CR, LF and CRLF only; str.splitlines at ten more characters.
     raws = text.splitlines()
@@ -308,8 +308,8 @@ def _trimmed(raw: bytes) -> bytes:
 
 # --- What an author plainly meant ---
 
-#: White space and characters without a shape, outside ASCII: the categories Zs, Zl, Zp and Cf of
-#: Unicode, NEL, and other characters that a font shows as nothing (Default_Ignorable_Code_Point).
+#: Non-ASCII white space and invisible characters: the categories Zs, Zl, Zp and Cf of Unicode, NEL,
+#: and other characters that a font shows as nothing (Default_Ignorable_Code_Point).
 INVISIBLE = "".join(
     chr(point)
     for first, last in (
@@ -348,14 +348,14 @@ INVISIBLE = "".join(
     for point in range(first, last + 1)
 )
 _AROUND = INVISIBLE + " \t"
-#: A mark of UTF-8 that was read as Windows-1252 and written as UTF-8 once more.
-_MARK_TWICE = codecs.BOM_UTF8.decode("cp1252")
+#: A byte order mark of UTF-8 that was read as Windows-1252 and written as UTF-8 once more.
+_GARBLED_MARK = codecs.BOM_UTF8.decode("cp1252")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
 _IN_FIELD = {**dict.fromkeys(map(ord, INVISIBLE), None), **_DASHES}
 _ANY_COLON = re.compile("\uff1a[:\uff1a]*|:")
 
-# Where one line ends and the next begins, though there is no CR or LF: at a mark, where two files were
-# joined; at "\\n" in letters; and at tags of HTML.
+# Where one line ends and the next begins, though there is no CR or LF: at a byte order mark, where two
+# files were joined; at "\\n" as two characters; and at tags of HTML.
 _BREAK = re.compile(
     rb"(?:\xef\xbb\xbf|\xc3\xaf\xc2\xbb\xc2\xbf|(?:\\r)?\\n)"
     rb"(?=[ \t]*(?:user.?agent|disallow|allow|sitemap|crawl-delay|content-\w+)[ \t]*:|[ \t]*(?:\\|\Z))"
@@ -398,7 +398,7 @@ def lines_seen(raw: bytes, *, mends: bool = True) -> list[bytes]:
     """The line as an author saw it, without what is not seen; with `mends`, all the lines that it
     was meant to be. The comment belongs to the last.
 
-    An Allow behind a break is dropped: to parsers that see one line, it allows nothing.
+    An Allow after a break is dropped: in parsers that read one line, it allows nothing.
     """
     head, mark, comment = raw.partition(b"#")
     pieces = [head]
@@ -433,7 +433,7 @@ def _as_seen(line: bytes) -> bytes:
     colon = _ANY_COLON.search(text)
     if colon is None:
         return " ".join(text.strip(_AROUND).split()).encode(encoding)
-    field = unicodedata.normalize("NFKC", text[: colon.start()].replace(_MARK_TWICE, ""))
+    field = unicodedata.normalize("NFKC", text[: colon.start()].replace(_GARBLED_MARK, ""))
     value = text[colon.end() :].strip(_AROUND)
     # A full-width slash or star, as an input method for Chinese or Japanese writes it.
     if value and (first := unicodedata.normalize("NFKC", value[0])) in ("/", "*"):

@@ -154,7 +154,7 @@ class Robots(Struct):
         name = _name(token, self.dialect.product_tokens, self.dialect.plain_meaning)
         if not name or not self._may_name(name):
             return False
-        return any(_lists(group, name) for group in self.groups)
+        return any(_has_further_name(group, name) for group in self.groups)
 
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
@@ -207,8 +207,8 @@ NAME = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 # RFC 9309 section 2.2.1 allows letters, "_" and "-". Values and names are truncated at the first
 # other character: ignoring a group because of a version after its name would fail open.
 _TOKEN = re.compile(rb"[A-Za-z_-]*")
-# The names of many crawlers have digits or dots, such as AI2Bot. Such a name is compared whole.
-_WHOLE = re.compile(NAME.encode())
+# The names of many crawlers have digits or dots, such as AI2Bot. Such a name is compared in full.
+_FULL_NAME = re.compile(NAME.encode())
 _STAR = ord("*")
 
 
@@ -237,7 +237,7 @@ def _name(token: str, by_token: bool, may_have_digits: bool) -> str:
     if not by_token:
         return token.partition("/")[0].strip().lower()
     text = token.strip().encode("utf-8", "replace")
-    return _whole(text) if may_have_digits else _token(text)
+    return _full_name(text) if may_have_digits else _token(text)
 
 
 def _token(value: bytes) -> str:
@@ -247,8 +247,8 @@ def _token(value: bytes) -> str:
     return ""
 
 
-def _whole(value: bytes) -> str:
-    found = _WHOLE.match(value)
+def _full_name(value: bytes) -> str:
+    found = _FULL_NAME.match(value)
     if found:
         return found[0].decode("ascii").lower()
     return ""
@@ -257,13 +257,13 @@ def _whole(value: bytes) -> str:
 def _reader_of(name: str) -> Callable[[bytes], str]:
     """How the names in a file are read for a crawler of this name.
 
-    A name with digits or dots is compared whole. Any other name is also compared with names that
-    are cut to it: as Google's library reads a file, "bot1" means the crawler "bot".
+    A name with digits or dots is compared in full. For any other, the names in the file are cut to
+    their letters: Google's library, too, takes "bot1" for the crawler "bot".
     """
-    return _token if _is_letters(name.encode()) else _whole
+    return _token if _is_letters(name.encode()) else _full_name
 
 
-def _lists(group: Group, name: str) -> bool:
+def _has_further_name(group: Group, name: str) -> bool:
     """Whether a User-agent line of a group has this name, but not as its first."""
     wanted = name.encode()
     read = _reader_of(name)
@@ -276,9 +276,9 @@ def _lists(group: Group, name: str) -> bool:
     return False
 
 
-def _read_lists(group: Group) -> None:
-    """Read each User-agent line as all the names on it. Names are separated by commas: one with
-    spaces, such as "Offline Explorer", is one name."""
+def _split_names(group: Group) -> None:
+    """Split each User-agent line into the names on it. They are separated by commas only, because a
+    name may have spaces, such as "Offline Explorer"."""
     group.agents[:] = [
         (number, field, name.strip())
         for number, field, value in group.agents
@@ -350,7 +350,7 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
     return dialect.product_tokens and value[:1] == b"*" and value[1:2].isspace()
 
 
-# A star in the place of a name: not "*bot", "bot*" or "bot *".
+# A star instead of a name: not "*bot", "bot*" or "bot *".
 _STAR_ALONE = re.compile(rb"(?:\A|,)[\s\"']*\*(?=[\s,;\"'<]|\Z)")
 
 
@@ -369,7 +369,7 @@ def parse_clean(text: bytes, dialect: Dialect) -> Robots:
     _sort(raws, robots)
     if dialect.product_tokens and dialect.mends:
         for group in robots.groups:
-            _read_lists(group)
+            _split_names(group)
     if numbers:
         robots.has_split_lines = True
         for group in (robots.loose, *robots.groups):

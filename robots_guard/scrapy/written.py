@@ -40,8 +40,8 @@ _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
 def parsed_url(request: Request) -> ParseResult | None:
-    """The URL that Scrapy parsed first, which stays the same when the request's own is changed in
-    place; None if it cannot be parsed."""
+    """The URL as Scrapy has cached it (`urlparse_cached`), which stays when the request's own URL is
+    changed in place; None if it cannot be parsed."""
     try:
         return urlparse_cached(request)
     except ValueError:
@@ -68,9 +68,9 @@ def written_target(request: Request, handler: Any) -> str:
     if own is None or read is None or own[0] != read[0]:
         raise MalformedURL("changed in place to another site, while its handler uses the first one")
     if request.method == "CONNECT" or not TOKEN.fullmatch(request.method):
-        raise MalformedURL("its method is no token, or CONNECT, which has no target")
+        raise MalformedURL("its method is not a token, or is CONNECT, which has no target")
     if parsed is not None and request.method == "OPTIONS" and not parsed.path:
-        raise MalformedURL('its handler would write "*", which is no page')
+        raise MalformedURL('its handler would write "*", which is not a page')
     if read is own and not spelling.changes_plain and _PLAIN(url):
         return own[1]
     try:
@@ -110,7 +110,7 @@ def writer_of(handler: Any) -> TargetWriter:
 
 @cache
 def _spelling_of(handler: type) -> _Spelling:
-    """The spelling of Scrapy's handler that this one is, or derives from; otherwise Twisted's."""
+    """The spelling of the Scrapy handler that this is or derives from; Twisted's for any other."""
     modules = (kind.__module__ for kind in handler.__mro__)
     write = next((_WRITERS[module] for module in modules if module in _WRITERS), _twisted_target)
     return _Spelling(

@@ -191,7 +191,7 @@ class DecisionService:
             if decision is None:
                 decision = await self._judge(inquiry)
             deadline = CLOCKS.monotonic() + self._patience(inquiry)
-            decision = await self._outlast(inquiry, decision, deadline)
+            decision = await self._wait_out(inquiry, decision, deadline)
             self.on_decision(decision)
             if reply := await self._cached_robots_txt(inquiry, decision):
                 return reply
@@ -209,7 +209,7 @@ class DecisionService:
         return (
             _needs_turn(decision)
             or self._may_be_cached_robots_txt(decision)
-            or self._admission.may_outlast(decision, self.settings.hold_max)
+            or self._admission.can_wait_out(decision, self.settings.hold_max)
         )
 
     def _patience(self, inquiry: _Inquiry) -> float:
@@ -220,13 +220,13 @@ class DecisionService:
         """Wait for work that may take long."""
         return await self._waits.run(work, inquiry.wire.client)
 
-    async def _outlast(self, inquiry: _Inquiry, decision: Decision, deadline: float) -> Decision:
+    async def _wait_out(self, inquiry: _Inquiry, decision: Decision, deadline: float) -> Decision:
         """The decision after a deferral that ends before the deadline."""
         patience = deadline - CLOCKS.monotonic()
-        if not self._admission.may_outlast(decision, patience):
+        if not self._admission.can_wait_out(decision, patience):
             return decision
         judge = partial(self._judge_now, inquiry)
-        return await self._hold(inquiry, self._admission.outlast(decision, patience, judge))
+        return await self._hold(inquiry, self._admission.wait_out(decision, patience, judge))
 
     def _known_address(self, inquiry: _Inquiry, decision: Decision) -> Address | None:
         """The address to connect to, if the data plane needs it. Raises NotLookedUp and

@@ -572,13 +572,13 @@ BY_PROXY = "proxy:3128"
             for failure in Failure
             if failure not in (Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
         ),
-        pytest.param(Failed(failure=Failure.TLS), Scope.ASKER, "", id="a certificate"),
+        pytest.param(Failed(failure=Failure.TLS), Scope.FETCHER, "", id="a certificate"),
         pytest.param(
-            Failed(failure=Failure.REFUSED).on_route(BY_PROXY), Scope.ASKER, "", id="a hook"
+            Failed(failure=Failure.REFUSED).on_route(BY_PROXY), Scope.FETCHER, "", id="a hook"
         ),
         pytest.param(
-            Failed(failure=Failure.PROTOCOL, about=Scope.ASKER).on_route(BY_PROXY),
-            Scope.ASKER,
+            Failed(failure=Failure.PROTOCOL, about=Scope.FETCHER).on_route(BY_PROXY),
+            Scope.FETCHER,
             "",
             id="a handler",
         ),
@@ -607,7 +607,7 @@ def test_a_failure_belongs_to_the_one_who_caused_it(outcome, scope, route):
         assert trouble.says.endswith(f"(through {route})" if route else "(on the direct route)")
 
 
-@pytest.mark.parametrize("scope", [Scope.ROUTE, Scope.ASKER])
+@pytest.mark.parametrize("scope", [Scope.ROUTE, Scope.FETCHER])
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_no_dialect_opens_what_only_a_proxy_or_this_process_has_answered(dialect, scope):
     statuses = (None, 404, 407, 429, 502, 503)

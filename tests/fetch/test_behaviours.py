@@ -132,7 +132,7 @@ def test_the_behaviour_means_what_the_table_says(ran, name, row):
     if policy is None:  # a failure of this process is not shared
         failure = Failure(detail.partition(":")[0])
         assert failure in row.failure, detail
-        assert usual_scope(failure) is Scope.ASKER, detail
+        assert usual_scope(failure) is Scope.FETCHER, detail
         if failure is not Failure.REDIRECT_DISALLOWED:
             reason = "fetcher-failed"
     assert (decided["action"], decided["reason"]) == (row.action, reason), detail

@@ -1,5 +1,5 @@
-"""What an author plainly meant to close is closed: characters that are not seen, lines that are
-several, several names on a line, slips in a field, and names with digits."""
+"""What an author plainly meant to close is closed: invisible characters, several lines in one,
+several names on a line, slips in a field, and names with digits."""
 
 from __future__ import annotations
 

@@ -230,8 +230,11 @@ def _traces(
 
 
 def _firsts_in_period(search: Search, selection: BundleSelection) -> dict[str, int]:
-    """The number of each writer before its first in the period, if it wrote both then or earlier and
-    then or later: even without a line in the period, its chain shows that there is none."""
+    """The number before each writer's first line in the period.
+
+    A writer that has lines before and after the period, but none in it, is included: its chain
+    shows that it wrote nothing then.
+    """
     if not selection.has_period:
         return {}
     where = selection.wanted

@@ -10,7 +10,7 @@
     completeness.json       what was selected, and which numbers of each writer are accounted for
     index.html              all of it for people                         (derived)
     MANIFEST.sha256         the digests of the other files               (derived)
-    signature.json          who states that nothing that was selected is left out
+    signature.json          the maker's signature: nothing that was selected is left out
 
 Invariant: a file that is derived follows from the others, so that a reader can make it again and
 compare it. Each JSON file has one spelling.
@@ -135,7 +135,7 @@ class Completeness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     format: str = FORMAT
     selection: BundleSelection
     period: str
-    uncovered: list[str]  # the times in the period in which no run of lines reaches
+    uncovered: list[str]  # the parts of the period that no run of lines covers
     runs: list[NumberRun]
     without_chain: dict[str, int]  # disclosed lines, by writer
     missing: list[str]

@@ -101,8 +101,8 @@ def _uncovered(selection: BundleSelection, runs: list[NumberRun]) -> list[str]:
 def stretches(
     selection: BundleSelection, runs: list[NumberRun], *, is_signed: bool = False
 ) -> list[tuple[str, str]]:
-    """The times from the first to the last line of the runs that reach into the period, or to their
-    last signed checkpoint."""
+    """The times that runs of lines in the period cover: from the first line of a run to its last, or
+    to its last signed checkpoint."""
     since, until = selection.period
     found = [(run.since, run.signed_until if is_signed else run.until) for run in runs]
     return sorted((first, last) for first, last in found if last >= since and first < until)
@@ -111,7 +111,7 @@ def stretches(
 def uncovered(
     selection: BundleSelection, covered: list[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """The times in the period between these stretches, which are in order."""
+    """The parts of the period that these stretches, sorted by time, leave out."""
     at, until = selection.period
     for first, last in covered:
         if first > at:

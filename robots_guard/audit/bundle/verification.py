@@ -79,7 +79,7 @@ from robots_guard.rep.paths import matching
 from robots_guard.text import counted
 
 MOST_SHOWN = 20  # sentences of one state about single records
-MOST_GAPS = 3  # of a period, that are named
+MOST_GAPS = 3  # that are named, of a period
 WARC_CLOCK = 0.002  # seconds between a fetch and the date of its WARC record: both are rounded
 _TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))  # of no importance
 
@@ -92,7 +92,7 @@ NOT_YET = (
     "; unless their writer was killed, its next checkpoint (audit_checkpoint_seconds) signs them:"
     " make the bundle again then"
 )
-#: Begins what is said of a period without lines.
+#: The beginning of the findings about times without lines.
 NOTHING_COVERED = "what the crawler did"
 ALL_SELECTED = "that the bundle has each record of its selection"
 UNSIGNED = (
@@ -450,7 +450,7 @@ def _report_timestamp(
 
 
 def _check_period(completeness: Completeness, trust: BundleTrust, findings: _Findings) -> None:
-    """Check which parts of the period the lines reach, with keys the signed ones."""
+    """Check which parts of the period are covered by lines; with keys, by signed lines."""
     selection = completeness.selection
     if not selection.has_period:
         return
@@ -485,8 +485,8 @@ def _check_period(completeness: Completeness, trust: BundleTrust, findings: _Fin
 def _check_signature(
     files: dict[str, bytes], parts: Parts, trust: BundleTrust, findings: _Findings
 ) -> None:
-    """Check who states that the bundle has all that its filter selects. The ids of decisions select
-    just these, so that no statement is needed."""
+    """Check the signature on the statement that the bundle has everything its filter selects. A
+    bundle selected by the ids of decisions needs none: it either has them or not."""
     content = files.get(SIGNATURE)
     if content is None:
         if parts.selection.where:
@@ -511,7 +511,7 @@ def _check_signature(
     elif trust.keys and signed.key not in trust.keys:
         findings.add(
             ClaimState.CONTRADICTED,
-            f"the bundle is signed with the key {key}, which is none of the given",
+            f"the bundle is signed with the key {key}, which is not among the given keys",
         )
     elif trust.keys:
         findings.add(

@@ -53,7 +53,7 @@ from robots_guard.audit.write.maintenance import try_lock
 WORTHWHILE = 16 * 1024
 COMPRESSION = 10  # about, of compressed lines
 PARQUET = ".parquet"
-ABANDONED = 3600.0  # seconds after which an unfinished copy is that of a killed process
+ABANDONED = 3600.0  # seconds after which an unfinished copy counts as left by a killed process
 #: Whether a row is a record: a column of the copy.
 READABLE = "readable"
 _COPIED = {**COLUMNS, "filename": "VARCHAR", "time": "TIMESTAMP", READABLE: "BOOLEAN"}
@@ -67,7 +67,7 @@ class DayCopy(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """What to read: copies, and the files that have none. Both in the order of the days."""
+    """What a query reads: copies, and the files without one, both in the order of their days."""
 
     copies: list[DayCopy]
     rest: list[Segment]
@@ -93,7 +93,7 @@ def indexed(
     makes: bool,
 ) -> Indexed:
     """Find the copies of the days of files that are wanted; with `makes`, make those that are
-    missing. `days` are those of all files in the directory.
+    missing. `days` are the days of all files in the directory.
 
     A copy has the records of all finished files of its day, wanted or not.
     """
@@ -119,7 +119,7 @@ def indexed(
 
 def _remove_others(folder: Path, copies: list[Path], days: Collection[str]) -> None:
     """Remove the copies of earlier states of these days, those of days whose files are gone, and what
-    a kill left. Raises OSError."""
+    killed processes left. Raises OSError."""
     if not folder.exists() or not _is_usable(folder):
         return
     current = {_day_of(copy) for copy in copies}

@@ -33,7 +33,7 @@ from robots_guard.text import counted
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
 PIECE = 64 * 1024  # bytes
-FORMS = 3  # that a file may take while it is read: open, compressed, gone
+FORMS = 3  # the forms of a file while it is read: open, compressed, gone
 
 DECISION = "decision"
 COMPONENTS = tuple(each.value for each in Component)

@@ -114,13 +114,15 @@ def replay(judgement: Judgement, now: float | None = None) -> Replayed:
     verdict = judged(question.target)
     differences, caveats = _differences(record, verdict), _caveats(judgement)
     if differences and (raw := _with_raw_bytes(question.target)) != question.target:
-        # Records have each such byte escaped, whether it was sent escaped or not.
+        # Records escape each such byte, so they do not tell whether it was sent escaped.
         other = judged(raw)
         if not _differences(record, other):
             verdict, differences = other, []
     if record.reason == Reason.UNREACHABLE and record.sha256 is None and record.failure is None:
         differences = []
-        caveats.append("no robots.txt was known in time, and so none is replayed")
+        caveats.append(
+            "the request was deferred before any robots.txt was known, so there is nothing to judge it by"
+        )
     if differences and _depends_on_hidden_part(judgement, verdict):
         differences = []
         caveats.append(
@@ -383,7 +385,7 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
 
 
 def _with_raw_bytes(target: str) -> str:
-    """A target with the bytes unescaped that no record has as they were sent."""
+    """A target with those bytes unescaped that records always escape."""
     return _ESCAPED.sub(lambda found: chr(int(found[0][1:], 16)), target)
 
 
@@ -396,8 +398,8 @@ def _hides_queries(settings: dict[str, str]) -> bool:
 
 
 def _depends_on_hidden_part(judgement: Judgement, verdict: Verdict) -> bool:
-    """Whether a verdict may differ only because the URL was not recorded as it was sent: both are
-    reached by the target."""
+    """Whether a verdict may differ only because the URL was not recorded as it was sent: both the
+    recorded and the replayed verdict depend on the target."""
     record = judgement.record
     assert isinstance(record, Record)
     if not (_is_cut(record) or _hides_queries(judgement.settings)):

@@ -64,7 +64,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 POLL = 0.1  # seconds between two progress reports
 T = TypeVar("T")
 
-_LINES = "lines"  # a table of the rows of files, parsed once
+_LINES = "lines"  # a table of parsed lines
 _UNESCAPED = re.compile(r"[A-Za-z0-9_-]+")
 
 Progress = Callable[[float], None]  # called with a percentage
@@ -234,8 +234,8 @@ class Search:
         return self.trouble
 
     def _unreadable(self) -> str:
-        """SQL for the lines that could not be read, of the files that are read now: a retry may
-        read other copies."""
+        """SQL for the number of unreadable lines in each file of this attempt: a retry may read other
+        copies."""
         tables = []
         lines = [segment for segment in self._index.rest if segment.stem in self._used]
         if lines:
@@ -370,7 +370,7 @@ class Search:
         parts = [f"SELECT {columns} WHERE false"]
         lines = [segment for segment in self._index.rest if is_read(segment)]
         if lines and identity and _UNESCAPED.fullmatch(identity):
-            # JSON cannot contain it in an escaped form.
+            # JSON cannot contain this id in an escaped form, so a search of the text finds it.
             table = records_with((segment.path for segment in lines), identity)
             parts.append(f"SELECT *, {TIME} FROM {table} WHERE NOT ({NOT_READABLE})")
         elif lines:
@@ -695,7 +695,7 @@ def pinned_document(search: Search, sha256: str) -> bytes | None:
 
 
 class LoadedSearch(Search):
-    """A Search for repeated queries, as web pages make: the lines of files that have no copy are
+    """A Search for repeated queries, such as those of web pages: the lines of files that have no copy are
     parsed once, when the log is opened. Records written after opening are not included."""
 
     def _load(self) -> None:

@@ -105,7 +105,7 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_several(self) -> bool:
-        """Whether the answer is about all URLs that begin alike, or all of a host."""
+        """Whether the answer is about all URLs with a prefix, or of a host."""
         return self.url.endswith("*") or not self.origin
 
     @property
@@ -142,7 +142,7 @@ def why(
     progress: Progress | None = None,
     asked: Record | SignalsRecord | None = None,
 ) -> LogAnswer:
-    """The answer for the URL of a filter, for URLs that begin alike, or for a host; about the
+    """The answer for the URL of a filter, for URLs with a prefix, or for a host; about the
     decision `asked`, if it was asked for by its id. What cannot be read is added to `trouble`.
 
     Raises SettingsError if there is no such directory or the URL has no origin, MissingExtra
@@ -181,8 +181,8 @@ class _OriginSearch(Search):
         self._is_parsed = True
 
     def _parsed(self, lines: Iterable[Segment]) -> str:
-        """Of the lines that were not parsed, only those count as unreadable that have no end, or not
-        the beginning of a record."""
+        """A table of the lines that may match. Of the others, only those count as unreadable that are
+        cut off, or do not begin as a record does."""
         return _LINES if self._is_parsed else super()._parsed(lines)
 
 
@@ -201,8 +201,8 @@ class _Question:
         )
 
     def _place(self) -> tuple[str, str]:
-        """The URL that was asked for, or what stands for several, as it may be shown; and their
-        origin, which is empty for a host."""
+        """The URL, prefix or host in question, in a form that may be shown; and its origin, which is
+        empty for a host."""
         wanted, resource = self._wanted, self._resource
         if resource is not None:
             return resource.url, resource.origin

@@ -406,7 +406,7 @@ def product_token(user_agent: str, terms: Terms) -> str:
     parts = terms.dialect.parts or (terms.dialect,)
     found = _TOKEN.match(name)
     if name in ("", "*") or not any(part.product_tokens for part in parts):
-        return name  # one that is empty, like the star, is that of a crawler without a group of its own
+        return name  # like the star, an empty name stands for a crawler without a group of its own
     if found is None or not can_compare(found[0], terms.dialect):
         raise InvalidQuestion(
             f"dialect {terms.dialect.name} cannot compare the name of {user_agent[:80]!r}: give the crawler's"

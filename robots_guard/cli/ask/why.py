@@ -43,7 +43,7 @@ from robots_guard.text import counted, encodable
 NOTHING = 1  # the exit status if nothing is recorded of the URL
 AGENTS = 5  # crawlers that are named
 OTHERS = 5  # groups of other decisions that are named
-LONGEST_PATH = 100  # characters of the path of another decision's URL, which its id names
+LONGEST_PATH = 100  # characters shown of the path of another decision's URL
 _WIDTH = 10
 
 Line = tuple[str, str]

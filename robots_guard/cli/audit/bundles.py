@@ -131,12 +131,12 @@ def bundle(
 
 
 def no_document(_sha256: str) -> None:
-    """A store that is not there has no document; it may be in the WARC files."""
+    """The documents of a store that does not exist: none. They may be in the WARC files."""
 
 
 def _signer(audit_signing_key: str | None) -> Signer | None:
-    """What signs the selection: the key of the option, or the configured one if this user may read
-    it. Raises SettingsError for the option's."""
+    """The signer of the bundle: the key of the option, or the configured key if this user may read
+    it. Raises SettingsError if the key of the option cannot be used."""
     place = chosen("audit_signing_key", audit_signing_key)
     if not place:
         return None
@@ -294,8 +294,8 @@ def _contradictions(result: Verification) -> list[str]:
 
 
 def _warnings(result: Verification) -> Iterator[str]:
-    """What is to be said of a bundle that has been made: what it does not reach, and what a later
-    one, or one by the holder of the key, could prove."""
+    """The warnings about a bundle that has been made: what it does not cover, and what a later
+    bundle, or one by the holder of the key, could prove."""
     is_signed = any(run.signed_until for run in result.completeness.runs)
     for claim in result.claims:
         sentence = claim.sentence

@@ -181,7 +181,8 @@ def counts_passes(directory: Path) -> bool:
 
 
 def note_reach(directory: Path, wanted: Filter | None) -> str:
-    """Say on standard error which parts of a period the audit log does not reach; return it."""
+    """Print on standard error which parts of a period the audit log does not reach; return that
+    text."""
     if wanted is None or not (wanted.since or wanted.until):
         return ""
     from robots_guard.audit.read.search import reach_of

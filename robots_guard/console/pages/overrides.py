@@ -71,7 +71,7 @@ class PinForm(NamedTuple):
         return all(self)
 
     def words(self) -> list[str]:
-        """The words of the command."""
+        """The arguments of the command."""
         options = [f"--{name}={getattr(self, name)}" for name in ("owner", "reason", "until")]
         return ["overrides", "add", self.origin, f"robots_file={self.file}", *options]
 

@@ -283,8 +283,7 @@ class _Hop(ReplayHandler):
             self._read_head(self.flow.response)
 
     def _remove_foreign_fields(self) -> None:
-        """Undo what other addons have done to the fields, apart from those that say which crawler
-        this is."""
+        """Undo the changes of other addons to the fields, except to those that identify the crawler."""
         headers = self.flow.request.headers
         for name in {name.lower() for name in headers} - INHERITED - {"host"}:
             del headers[name]

@@ -52,7 +52,7 @@ def _replace_read_headers(plain: Reads) -> Reads:
 
 
 def _mark_unanswered(self: Http1Client, command: ReceiveHttp) -> None:
-    """Mark the error of a request of which nothing was answered, if an earlier one was."""
+    """Mark the error of a request that got no answer, if an earlier one on the connection did."""
     answered = self.__dict__.get("answered")
     error = command.event
     if answered not in (None, self.stream_id) and isinstance(error, ResponseProtocolError):

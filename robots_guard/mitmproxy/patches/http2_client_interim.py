@@ -73,7 +73,7 @@ def _pass_on(event: h2.events.InformationalResponseReceived) -> Iterator[Receive
 def end_requests(
     self: Http2Client, steps: layer.CommandGenerator[Result], *, unanswered: bool
 ) -> layer.CommandGenerator[Result]:
-    """End all requests of a connection that the site has closed: `steps` are mitmproxy's own."""
+    """End all requests of a connection that the site has closed, after mitmproxy's own `steps`."""
     result = yield from _marked(self, steps, unanswered=unanswered)
     queued = list(self.stream_queue)
     self.stream_queue.clear()
@@ -89,7 +89,7 @@ def end_requests(
 def _marked(
     self: Http2Client, steps: layer.CommandGenerator[Result], *, unanswered: bool
 ) -> layer.CommandGenerator[Result]:
-    """Do these steps. The errors of requests without any answer are marked if `unanswered`."""
+    """Run these steps. If `unanswered`, mark the errors of requests that got no answer at all."""
     while True:
         try:
             command = next(steps)

@@ -40,8 +40,8 @@ Fails = Callable[[HttpStream, RequestProtocolError | ResponseProtocolError], Com
 
 
 class Unanswered(ResponseProtocolError):
-    """The site ended a request without any byte of a response, on a connection on which it had
-    answered another, or said that it has not processed the request."""
+    """The site sent no byte of a response to a request, on a connection on which it had answered
+    another; or it said that it did not process the request."""
 
     @classmethod
     def instead_of(cls, error: ResponseProtocolError) -> Unanswered:
@@ -95,8 +95,8 @@ def _can_repeat(self: HttpStream) -> bool:
 
 
 def _repeat(self: HttpStream) -> Commands:
-    """Do again what mitmproxy does at the end of a request, but for the hook `request`, which
-    other addons expect once."""
+    """Repeat what mitmproxy does at the end of a request, except for the hook `request`, which other
+    addons expect once."""
     self.__dict__["has_repeated"] = True
     self.request_body_buf += self.flow.request.data.content or b""
     steps = self.state_consume_request_body(RequestEndOfMessage(self.stream_id))

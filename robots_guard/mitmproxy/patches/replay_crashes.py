@@ -29,7 +29,7 @@ def _replace_init(plain: Begins) -> Begins:
     def __init__(self: ReplayHandler, flow: http.HTTPFlow, options: Options) -> None:  # noqa: N807  (replaces that)
         plain(self, flow, options)
         if self.layer.mode is HTTPMode.upstream:
-            # The hooks get the flow's client, of which the handler's is a copy.
+            # The hooks get the flow's client; the handler's is a copy of it.
             flow.client_conn.proxy_mode = ProxyMode.parse(options.mode[0])
             self.client.proxy_mode = flow.client_conn.proxy_mode
 

@@ -44,7 +44,7 @@ def _replace_listen(plain: Listens) -> Listens:
                 servers += [
                     await start_stream_server(self.handle_stream, each) for each in listeners
                 ]
-            else:  # it is not asyncio's
+            else:  # not an asyncio server
                 servers.append(server)
         return servers
 

@@ -46,7 +46,7 @@ DENYING_RULES = tuple(
     if is_restrictive(Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule=rule))
 )
 
-#: Characters of a field or a META content that are read. What does not fit counts as a doubtful no.
+#: The most characters of a field or a META content that are read. A longer one counts as a denial.
 FIELD_CAP = 16_384
 WORD_CAP = 100  # characters of an unknown word or an agent that are kept
 

@@ -64,7 +64,7 @@ class OriginGate:
         self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
         self._waiters = 0
-        self._failed_routes: set[str] = set()  # the first two
+        self._failed_routes: set[str] = set()  # two at most: more do not matter
 
     @classmethod
     def of(cls, crawler: Crawler) -> OriginGate:
@@ -347,9 +347,9 @@ _text_of = lru_cache(maxsize=8192)(str)
 def _closing_key(origin: str, target: str) -> str:
     """The key that closes the bucket of a target's requests.
 
-    A request for robots.txt itself has one of its own: what closes its origin, as a robots.txt that
-    is unreachable, need not close it. It leaves the queue, is judged, and is sent back if it has to
-    wait, too.
+    Requests for robots.txt have a key of their own: what closes their origin, such as an unreachable
+    robots.txt, need not close them. Such a request leaves the queue, is judged, and is sent back if
+    it has to wait, too.
     """
     if target == ROBOTS_TXT:
         return origin + ROBOTS_TXT

@@ -83,7 +83,7 @@ class GuardScheduler(BaseScheduler):
         # whether a request handed back has made the wrapped scheduler longer
         self._has_grown = False
         self._refusals = 0
-        self._wrapped = wrapped  # the last: any other attribute is the wrapped scheduler's
+        self._wrapped = wrapped  # set last: any attribute set later is the wrapped scheduler's
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self).get("_wrapped"), name)

@@ -83,13 +83,13 @@ _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
 #: Meta keys by which a request takes another route than the crawl's default.
 ON_ROUTE = frozenset(_ROUTE_META)
 _PROXY_CREDENTIALS = "Proxy-Authorization"
-# What the guard can read, and is to be read.
+# Codings that the guard can decode, and a preference for text.
 _OWN_FIELDS = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "gzip, deflate"}
-#: What a message says of a failure, by its scope.
-_WHOSE = {
+#: The phrase of a log message about a failure, by its scope.
+_SCOPE_PHRASES = {
     Scope.SITE: "",
-    Scope.ROUTE: " through {}, which other routes do not wait for",
-    Scope.ASKER: " by this crawl, which other processes do not wait for",
+    Scope.ROUTE: " through {}; requests by other routes do not wait",
+    Scope.FETCHER: " by this crawl; other processes do not wait",
 }
 _KEPT_FIELDS = INHERITED | {"host"}
 _FETCH_META = {
@@ -177,7 +177,7 @@ class Download:
         self.protocol = ""  # of that response, as the handler names it
         # set if the handler has failed, or was not used
         self.outcome: FetchOutcome | None = None
-        self.route = ""  # that the project's middlewares have chosen so far
+        self.route = ""  # chosen by the project's middlewares so far
         self.start = time.monotonic()
         self.queued = 0.0  # seconds until it was sent
         self.sent_at: float | None = None
@@ -230,7 +230,7 @@ class ScrapyFetcher:
         self._user_agent = user_agent
         self._tls_verified = tls_verified
         self._downloads: set[Download] = set()
-        # Two of the routes that middlewares have chosen for fetches; more do not matter.
+        # At most two of the routes that middlewares chose for fetches: more do not matter.
         self._chosen: set[str] = set()
         self.is_hooked = False  # whether `mark_sent` is called for every request
 
@@ -376,8 +376,8 @@ class ScrapyFetcher:
             if download.outcome is not None:
                 return download.outcome
             is_of_site = isinstance(error, (BadFields, Undecodable)) or not self.is_hooked
-            # The handler has not failed, so it was another component of the crawl.
-            return _failed(error, None if is_of_site else Scope.ASKER)
+            # The handler did not fail, so another component of the crawl did.
+            return _failed(error, None if is_of_site else Scope.FETCHER)
         finally:
             self._end(download)
 
@@ -432,8 +432,8 @@ class ScrapyFetcher:
             return ()  # a proxy may be able to resolve it
 
     async def _scope_of_name(self, get: Get) -> Scope | None:
-        """What a name that Scrapy has not resolved is about. Its error does not say, so the system
-        is asked: only if that finds no such name, it is the site."""
+        """The scope of a failure to resolve a name. Scrapy's error does not tell, so the system's
+        resolver is asked: the site is at fault only if it says that the name does not exist."""
         origin, _ = split_cached(get.url)
         work = self._runtime.spawn(_look_up_scope(self._runtime, origin))
         if await self._runtime.wait_at_most(work, get.limits.connect):
@@ -471,7 +471,7 @@ class ScrapyFetcher:
             return Failed(
                 failure=Failure.PROTOCOL,
                 detail="another component has stopped the download",
-                about=Scope.ASKER,
+                about=Scope.FETCHER,
             )
         if download.is_received and not download.framings and download.protocol not in _DELIMITED:
             return _failed_unseen(self._handler(download))
@@ -530,7 +530,7 @@ class ScrapyFetcher:
             log.warning(
                 "%s could not be fetched%s: %s (%s)",
                 shown_url(url),
-                _WHOSE[outcome.scope].format(outcome.route or "the direct route"),
+                _SCOPE_PHRASES[outcome.scope].format(outcome.route or "the direct route"),
                 outcome.failure,
                 outcome.detail,
             )
@@ -553,7 +553,7 @@ def _is_fetch(request: Request) -> bool:
 def _timeout(download: Download) -> Failed:
     if download.sent_at is None:
         return Failed(
-            failure=Failure.TIMEOUT, detail="its download slot was never free", about=Scope.ASKER
+            failure=Failure.TIMEOUT, detail="its download slot was never free", about=Scope.FETCHER
         )
     return Failed(failure=Failure.TIMEOUT, detail="no complete response in time")
 
@@ -567,7 +567,7 @@ async def _look_up_scope(runtime: ScrapyRuntime, origin: Origin) -> Scope | None
 
 
 def _failed_unseen(handler: Any) -> Failed:
-    return Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(handler), about=Scope.ASKER)
+    return Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(handler), about=Scope.FETCHER)
 
 
 def _is_relayed(response: Response) -> bool:
@@ -671,7 +671,7 @@ def failure_of(error: BaseException) -> Failure:
 def _failed(error: BaseException, about: Scope | None = None) -> Failed:
     """The failure that an exception stands for."""
     if isinstance(error, CANCELLED):  # the crawl ends
-        about = Scope.ASKER
+        about = Scope.FETCHER
     about = about or scope_of(_chain(error))
     return Failed(failure=failure_of(error), detail=_detail(error), about=about)
 

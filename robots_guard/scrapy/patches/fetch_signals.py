@@ -1,10 +1,9 @@
 """`SignalManager.send_catch_log` sends the signals about each request and its response.
 
-Extensions count responses by them, close the spider, and stop downloads. A fetch of the guard is no
-part of the crawl: a robots.txt that counts as a page ends a crawl of one page before the page, and
-one that a survey of header fields stops is unreadable. So the signals about a fetch are sent by a
-sender of the guard's own, whose receivers are the guard's alone. The method is replaced in one
-crawler's own manager.
+Extensions use them to count responses, close the spider and stop downloads. The guard's fetches are
+no part of the crawl: a robots.txt that counts as a page ends a crawl of one page before the page,
+and one that a receiver stops at its header fields is unreadable. So signals about a fetch are sent
+to the guard's own receivers only. The method is replaced in the signal manager of one crawler.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SEND = "send_catch_log"
 
 
 def divert(crawler: Crawler, sender: object, is_fetch: Callable[[Request], bool]) -> SignalManager:
-    """Send the signals about fetches by the manager of another sender, which is returned."""
+    """Send the signals about fetches by a manager of this sender's own, which is returned."""
     signals: Any = crawler.signals
     send, own = getattr(signals, _SEND), SignalManager(sender)
 

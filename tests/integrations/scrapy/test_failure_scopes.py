@@ -104,7 +104,7 @@ def shared(tmp_path):
 
 
 def test_a_dead_proxy_is_no_failure_of_the_site(net, tmp_path, dead):
-    """Before, its failure was stored as the site's, and other crawls waited for half a minute."""
+    """Such a failure does not make other crawls on the store wait: it is not the site's."""
     site = net.origin(RULES)
     page = f"{site.url}/a"
 
@@ -219,7 +219,7 @@ def test_a_component_of_the_crawl_that_fails_the_fetch_is_no_failure_of_the_site
     second = crawl([page], shared(tmp_path))
 
     assert recorded(first, page) == ("defer", "fetcher-failed")
-    assert first.stats["robots_guard/fetch/asker_failure"] == 1
+    assert first.stats["robots_guard/fetch/fetcher_failure"] == 1
     assert second.verdict(page)[0] == "pass"
     if component == "Rewrites":
         assert 'set ROBOTS_GUARD_FETCH = "direct"' in first.log
