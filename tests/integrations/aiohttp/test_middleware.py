@@ -276,7 +276,9 @@ async def test_a_response_without_the_judged_request_is_an_error(site, settings)
         middleware("mybot", **settings) as guarded,
         aiohttp.ClientSession(middlewares=[guarded, own]) as session,
     ):
-        with pytest.raises(AiohttpDisallowed, match="put that component in front of the guard") as refused:
+        with pytest.raises(
+            AiohttpDisallowed, match="put that component in front of the guard"
+        ) as refused:
             await session.get(f"{site.url}/open")
 
     assert refused.value.decision.verdict.reason == "not-judged"

@@ -275,7 +275,9 @@ async def test_the_response_to_a_request_that_was_not_announced_is_an_error(
             with httpx.Client(transport=Transport("mybot", wrapped=Own(), **settings)) as client:
                 client.get(f"{site.url}/open")
 
-    with pytest.raises(HttpxDisallowed, match="put that component in front of the guard") as refused:
+    with pytest.raises(
+        HttpxDisallowed, match="put that component in front of the guard"
+    ) as refused:
         await get()
 
     assert refused.value.decision.verdict.reason == "not-judged"
