@@ -374,7 +374,7 @@ def _check_seal(
         )
     elif trust.keys and seal.key not in trust.keys:
         findings.add(
-            ClaimState.CONTRADICTED, f"{what} with the key {key}, which is none of the given"
+            ClaimState.CONTRADICTED, f"{what} with the key {key}, which is not among the given keys"
         )
     elif trust.keys:
         findings.add(ClaimState.PROVEN, f"{what} with the given key {key} ({inside} records)")
