@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from audit.evidence_log import line_of
 from robots_guard.audit.bundle.archive import MANIFEST, NoBundle, manifest_of, write_archive
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, Verification, verify_bundle
+from robots_guard.audit.schema import database
+from robots_guard.audit.segments import INDEX
 
 NO_TRUST = BundleTrust()
 
@@ -38,6 +41,17 @@ def is_archive_refused(data: bytes, trust: BundleTrust = NO_TRUST) -> bool:
 def contradictions(result: Verification) -> list[str]:
     """What contradicts a bundle."""
     return [each.sentence for each in result.claims if each.state is ClaimState.CONTRADICTED]
+
+
+def forge_copies(directory: Path, rows: str) -> None:
+    """Replace the copies in the index of a log by what this SELECT finds in them ({})."""
+    for copy in (directory / INDEX).iterdir():
+        forged = copy.with_suffix(".forged")
+        with database() as connection:
+            sql = rows.format(f"read_parquet('{copy}')")
+            connection.execute(f"COPY ({sql}) TO '{forged}' (FORMAT parquet)")
+        forged.chmod(0o600)
+        forged.replace(copy)
 
 
 def with_manifest(files: dict[str, bytes]) -> dict[str, bytes]:

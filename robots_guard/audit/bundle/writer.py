@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from robots_guard.audit.bundle.derivation import (
     lacking_documents,
 )
 from robots_guard.audit.read.reader import Filter, Unreadable
-from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.search import Progress, Search
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.audit.signing import Signer, bundle_statement
 
@@ -74,13 +75,21 @@ def write_bundle(
     )
 
 
-def files_for(wanted: Filter, ids: Sequence[str]) -> Filter | None:
-    """The filter with which a Search for a bundle is opened, so that it reads fewer files: those of
-    the period, and those of the fetches before it. None for all."""
-    if ids or wanted.since is None:
-        return None
-    since = moment(seconds_of(wanted.since) - LONGEST_REVALIDATION)
-    return Filter(kind=None, since=since, until=wanted.until)
+def search_for(
+    directory: Path,
+    wanted: Filter,
+    ids: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Search:
+    """A search for a bundle. With a period, it reads the files of the period, and those of the
+    fetches before it. What a filter selects, the bundle states to be all that there is: so it
+    comes from the lines themselves. Raises SettingsError if there is no such directory, and
+    MissingExtra."""
+    files = None
+    if not ids and wanted.since is not None:
+        since = moment(seconds_of(wanted.since) - LONGEST_REVALIDATION)
+        files = Filter(kind=None, since=since, until=wanted.until)
+    return Search(directory, files, progress, trusts_index=bool(ids))
 
 
 def selection_of(wanted: Filter | None, ids: Sequence[str], now: float) -> BundleSelection:

@@ -8,8 +8,8 @@ inodes and times of the files: the copy of files of which one was changed, repla
 not found. Only files that no writer has open are copied. Without the index, or where none can be
 written, the files themselves are read. Only its owner can read it: the files may be readable to
 fewer than the directory. So only the owner's own files are copied: retention runs as their owner,
-and removes the copies with them. Nothing that verifies the log reads it. It never takes the space
-that a writer needs.
+and removes the copies with them. Nothing that verifies the log or states that a selection is
+complete reads it. It never takes the space that a writer needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from robots_guard.audit.schema import (
     records_in,
 )
 from robots_guard.audit.segments import (
-    INDEX,
     PART,
     ZSTD,
     Segment,
@@ -86,14 +85,15 @@ class _Identity(NamedTuple):
 
 def indexed(
     directory: Path,
+    folder: Path,
     files: Sequence[Segment],
     days: Collection[str],
     is_wanted: Callable[[Segment], bool],
     *,
     makes: bool,
 ) -> Indexed:
-    """Find the copies of the days of files that are wanted; with `makes`, make those that are
-    missing. `days` are the days of all files in the directory.
+    """Find the copies of the days of files that are wanted in the folder; with `makes`, make those
+    that are missing. `days` are the days of all files in the directory.
 
     A copy has the records of all finished files of its day, wanted or not.
     """
@@ -105,7 +105,7 @@ def indexed(
         if not wanted:
             continue
         finished = _finished(of_day, directory)
-        copy = _copy_of(directory / INDEX, day, finished, makes=makes) if day else None
+        copy = _copy_of(folder, day, finished, makes=makes) if day else None
         if copy is None:
             found.rest.extend(wanted)
         else:
@@ -113,7 +113,7 @@ def indexed(
             copied = set(finished)
             found.rest.extend(segment for segment in wanted if segment not in copied)
     with suppress(OSError):
-        _remove_others(directory / INDEX, [copy.path for copy in found.copies], days)
+        _remove_others(folder, [copy.path for copy in found.copies], days)
     return found
 
 

@@ -43,6 +43,7 @@ from robots_guard.audit.schema import (
     unglobbed,
 )
 from robots_guard.audit.segments import (
+    INDEX,
     JSONL,
     ZSTD,
     Segment,
@@ -76,7 +77,8 @@ class Search:
 
     Files whose day `wanted` excludes are not read. `progress` is called during long queries.
     `makes_copies` says whether the index is made where it is missing, which pays unless only few
-    records are read.
+    records are read. Without `trusts_index`, this search has an index of its own: with write access
+    to the log, one can change that of the log, and no proof shows it.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Search:
         progress: Progress | None = None,
         *,
         makes_copies: bool = True,
+        trusts_index: bool = True,
     ) -> None:
         self._directory = directory
         self._makes_copies = makes_copies
@@ -93,6 +96,7 @@ class Search:
         self.trouble = Unreadable()
         self._error = duckdb_error()
         self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
+        self._folder = (directory if trusts_index else Path(self._spill.name)) / INDEX
         self._progress = progress
         self.wanted = wanted or Filter(kind=None)
         self._used: set[str] = set()  # stems of the files that queries have read
@@ -343,7 +347,12 @@ class Search:
             raise FileNotFoundError
         self._segments = [segment for segment in readable if self._is_wanted(segment)]
         self._index = indexed(
-            self._directory, readable, days, self._is_wanted, makes=self._makes_copies
+            self._directory,
+            self._folder,
+            readable,
+            days,
+            self._is_wanted,
+            makes=self._makes_copies,
         )
         self._restrict()
         self._load()

@@ -89,7 +89,7 @@ def bundle(
     With --audit-signing-key, a signature states that nothing that was selected is left out.
     Exit status: 0 written, 1 written, but the audit log contradicts itself.
     """
-    from robots_guard.audit.bundle.writer import files_for, write_bundle
+    from robots_guard.audit.bundle.writer import search_for, write_bundle
 
     given = given_options(values)
     if bool(ids) == bool(given):
@@ -102,7 +102,7 @@ def bundle(
         _new_file(path) as target,
         documents_in(store) as documents,
         progress("searching") as on_progress,
-        Search(directory, files_for(wanted, ids), on_progress) as search,
+        search_for(directory, wanted, ids, on_progress) as search,
     ):
         summary = write_bundle(
             target,

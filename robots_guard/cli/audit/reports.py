@@ -100,7 +100,10 @@ def report(
         title=title or TITLE,
         author=author or "",
     )
-    with progress("counting") as on_progress, Search(directory, wanted, on_progress) as search:
+    with (
+        progress("counting") as on_progress,
+        Search(directory, wanted, on_progress, trusts_index=not verifies) as search,
+    ):
         figures = summary(search, now, what_if=what_if)
         trouble = search.unreadable()
     content = page(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import BinaryIO
 
-from robots_guard.audit.bundle.writer import files_for, write_bundle
+from robots_guard.audit.bundle.writer import search_for, write_bundle
 from robots_guard.audit.read.reader import Filter
-from robots_guard.audit.read.search import Search
 from robots_guard.console.sources import Sources
 from robots_guard.stores import find_document
 
@@ -15,7 +14,7 @@ from robots_guard.stores import find_document
 def write_evidence(target: BinaryIO, identity: str, sources: Sources) -> None:
     """Write a bundle of the decision with this id. Raises SettingsError if there is none."""
     ids, wanted = [identity], Filter()
-    with Search(sources.audit_log, files_for(wanted, ids)) as search:
+    with search_for(sources.audit_log, wanted, ids) as search:
         write_bundle(
             target,
             search,

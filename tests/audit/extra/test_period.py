@@ -9,7 +9,13 @@ import re
 import msgspec
 import pytest
 from audit.decisions import AT, audit_log_in, decision
-from audit.forgeries import archive_of, contradictions, is_refused, with_manifest
+from audit.forgeries import (
+    archive_of,
+    contradictions,
+    forge_copies,
+    is_refused,
+    with_manifest,
+)
 
 from robots_guard.audit.bundle.archive import SIGNATURE, read_archive
 from robots_guard.audit.bundle.contents import (
@@ -20,7 +26,8 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import NOTHING_COVERED, ClaimState, verify_bundle
-from robots_guard.audit.bundle.writer import all_files, files_for, write_bundle
+from robots_guard.audit.bundle.writer import all_files, search_for, write_bundle
+from robots_guard.audit.read import index
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment
@@ -59,7 +66,7 @@ def write(directory, *hours, url="https://a.test/robots.txt", **options):
 def bundle(directory, *, now=100.0, signer=SIGNER, **where):
     """A bundle, made `now` hours after AT."""
     wanted, target = Filter(**where), io.BytesIO()
-    with Search(directory, files_for(wanted, ())) as search:
+    with search_for(directory, wanted) as search:
         write_bundle(target, search, wanted, documents={}.get, now=AT + now * HOUR, signer=signer)
     return target.getvalue()
 
@@ -268,3 +275,18 @@ def test_decisions_that_were_chosen_by_id_need_no_signature(tmp_path):
         write_bundle(target, search, documents={}.get, now=AT, ids=[identity])
 
     assert contradictions(verify_bundle(target.getvalue(), TRUST)) == []
+
+
+def test_a_signed_selection_is_that_of_the_lines_and_not_of_their_index(tmp_path, monkeypatch):
+    """With write access to the log, one can leave a PASS out of the index and change no line."""
+    monkeypatch.setattr(index, "WORTHWHILE", 1)
+    write(tmp_path, 1, 2, 3)
+    expected = bundle(tmp_path, since=at(1), until=at(3))
+    with Search(tmp_path):
+        pass
+    forge_copies(tmp_path, "SELECT * FROM {} WHERE kind <> 'decision'")
+    with Search(tmp_path) as search:
+        assert [*search.rows("SELECT * FROM records WHERE kind = 'decision'")] == []
+
+    assert bundle(tmp_path, since=at(1), until=at(3)) == expected
+    assert b'"decision"' in read_archive(expected)["records.jsonl"]

@@ -12,9 +12,12 @@ import sys
 
 import pytest
 from audit.decisions import AT, audit_log_in, decision
+from audit.forgeries import forge_copies
 from support.timestamps import authority
 
 from robots_guard.audit.key_files import create_key
+from robots_guard.audit.read import index
+from robots_guard.audit.read.search import Search
 from robots_guard.audit.signing import fingerprint
 
 
@@ -343,3 +346,18 @@ def test_a_log_without_a_signature_is_said_to_have_none(here, variables, tmp_pat
 
     said = "robots-guard: the audit log has no valid signature\n"
     assert here("audit", "keys", "list") == (0, "", said)
+
+
+def test_a_verified_report_counts_the_lines_and_not_their_index(
+    here, signed, tmp_path, monkeypatch
+):
+    """Verification does not read the index, so what it confirms must not come from there."""
+    monkeypatch.setattr(index, "WORTHWHILE", 1)
+    with Search(signed):
+        pass
+    forge_copies(signed, "SELECT * FROM {} WHERE kind <> 'decision'")
+
+    for option, is_counted in (("--verify", True), ("--no-verify", False)):
+        page = tmp_path / f"report{option}.html"
+        here("audit", "report", option, "-o", page)
+        assert ("https://a.test" in page.read_text()) is is_counted
