@@ -3,9 +3,13 @@ and removes them."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import click
@@ -16,10 +20,18 @@ from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import chosen, overrides_option
 from robots_guard.cli.terminal import Rows, TableColumn, safe, write_encoded
 from robots_guard.core.override_text import NewOverride, text_with, text_without
-from robots_guard.core.overrides import ROBOTS_FILE, Override, Overrides, State, expiry, parse
+from robots_guard.core.overrides import (
+    ROBOTS_FILE,
+    Override,
+    Overrides,
+    State,
+    expiry,
+    parse,
+    suffix_place,
+)
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.guard.overrides import look_at_overrides, read_without_pinned
+from robots_guard.guard.overrides import MAX_BYTES, look_at_overrides, read_without_pinned
 from robots_guard.guard.pinned_files import pinned_path, read_pinned
 from robots_guard.lint.finding import Severity
 from robots_guard.lint.linter import lint
@@ -123,16 +135,17 @@ def add(
     """
     path = _changed_path(overrides)
     wanted = NewOverride(_place(site), _changes(changes, path), owner, reason, until, identity)
-    before = _text_of(path)
-    text = text_with(before, wanted, _BASE)
-    added = parse(text, _BASE).by_place[wanted.place]
-    if added.state(CLOCKS.now()) is State.EXPIRED:
-        raise SettingsError(f"--until {until!r} is in the past: name a later day")
-    if added.robots_file is not None:
-        pinned = read_pinned(pinned_path(added, path), added.terms.dialect, CLOCKS.now())
-        for _, problem in _problems_of(added.with_pinned(pinned.document)):
-            click.echo(f"robots-guard: {safe(problem)}", err=True)
-    _write(path, text, before)
+    with _locked(path):
+        before = _text_of(path)
+        text = text_with(before, wanted, _BASE)
+        added = parse(text, _BASE).by_place[wanted.place]
+        if added.state(CLOCKS.now()) is State.EXPIRED:
+            raise SettingsError(f"--until {until!r} is in the past: name a later day")
+        if added.robots_file is not None:
+            pinned = read_pinned(pinned_path(added, path), added.terms.dialect, CLOCKS.now())
+            for _, problem in _problems_of(added.with_pinned(pinned.document)):
+                click.echo(f"robots-guard: {safe(problem)}", err=True)
+        _write(path, text, before)
     shown = ", ".join(f"{name}={value}" for name, value in wanted.changes.items())
     click.echo(
         f"{safe(added.where)}: {safe(shown)} until {expiry(added.exemption.expires)}"
@@ -146,9 +159,10 @@ def add(
 def remove(site: str, overrides: str | None) -> None:
     """Remove the override of a site from the overrides file."""
     path, place = _changed_path(overrides), _place(site)
-    before = _text_of(path)
-    text, removed = text_without(before, place, _BASE)
-    _write(path, text, before)
+    with _locked(path):
+        before = _text_of(path)
+        text, removed = text_without(before, place, _BASE)
+        _write(path, text, before)
     click.echo(
         f"{safe(removed.where)} has no override any more (override {safe(removed.exemption.id)}"
         f" removed from {safe(str(path))})"
@@ -196,12 +210,15 @@ def _changed_path(option: str | None) -> Path:
     path = chosen("overrides", option)
     if not path:
         raise SettingsError("no overrides file is given: name it with --overrides")
-    return Path(path).expanduser()
+    found = Path(path).expanduser()
+    if found.is_symlink() and not found.exists():
+        raise SettingsError(f"{path!r} leads to no file (symbolic links): name the file itself")
+    return found
 
 
 def _place(site: str) -> Origin | str:
     if site.startswith("*."):
-        return site.removeprefix("*.").lower()
+        return suffix_place(site.removeprefix("*."))
     try:
         return origin_of(site.removesuffix("/"))
     except (MalformedURL, NotGoverned) as error:
@@ -216,6 +233,8 @@ def _changes(given: tuple[str, ...], overrides: Path) -> dict[str, str]:
         if not divider:
             raise SettingsError(f"{each!r} sets nothing: write KEY=VALUE, such as max_delay=1")
         name = name.replace("-", "_")
+        if name in changes:
+            raise SettingsError(f"{name} is given twice: decide for one value")
         changes[name] = _name_within(overrides, Path(value)) if name == ROBOTS_FILE else value
     return changes
 
@@ -236,23 +255,52 @@ def _text_of(path: Path) -> str:
     return read_without_pinned(path, _BASE).text
 
 
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the directory of the overrides file, so that of two commands at once, one works on what the
+    other has written."""
+    try:
+        descriptor = os.open(path.resolve().parent, os.O_RDONLY)
+    except OSError:  # `_write` says what is wrong with it
+        yield
+        return
+    try:
+        with suppress(OSError):  # where there are no locks, `_write` notices most changes
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _write(path: Path, text: str, before: str) -> None:
     """Replace the overrides file atomically, so that no guard reads half of it. Raises SettingsError."""
-    target = path.resolve()
-    new = target.with_name(f".{target.name}.{os.getpid()}.new")
+    content, target = text.encode(), path.resolve()
+    if len(content) > MAX_BYTES:
+        raise SettingsError(
+            f"{str(path)!r} would have more than {MAX_BYTES:,} bytes, which no guard reads:"
+            " remove overrides that have expired"
+        )
     try:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
-        new.write_text(text, encoding="utf-8", newline="")
-        new.chmod(mode)
-        if _text_of(target) != before:
-            raise SettingsError(f"{str(path)!r} was changed meanwhile: try again")
-        new.replace(target)
+        descriptor, name = mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        new, mode = Path(name), 0o644
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            if target.exists():
+                state = target.stat()
+                os.chown(new, state.st_uid, state.st_gid)
+                mode = stat.S_IMODE(state.st_mode)
+            new.chmod(mode)
+            if _text_of(target) != before:
+                raise SettingsError(f"{str(path)!r} was changed meanwhile: try again")
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
         raise SettingsError(
-            f"{str(path)!r} cannot be written ({error.strerror}): check its directory's permissions"
+            f"{str(path)!r} cannot be written ({error.strerror}): check its directory's permissions,"
+            " or run the command as the owner of the file"
         ) from None
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _pinned_data(each: Override) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ _NUMBERS = {
     if isinstance(field.default, int | float)
 }
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+#: The keys of an override that say what it is about.
+OPTIONS = {"id", "owner", "reason", "expires", "origin", "suffix"}
 _EXPIRES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9:.]+([Zz]|[+-][0-9:]+)?)?")
 
 
@@ -56,8 +59,10 @@ def text_with(text: str, new: NewOverride, base: Terms) -> str:
             f"{taken.where} has the override {taken.exemption.id!r} already: change it in the file,"
             " or remove it first ('robots-guard overrides remove')"
         )
-    if not _EXPIRES.fullmatch(new.until):
+    if not _is_time(new.until):
         raise SettingsError(f"--until {new.until!r} is not a date: write one such as 2027-03-31")
+    for name in sorted(OPTIONS & new.changes.keys()):
+        raise SettingsError(f"{name} is not a change of the terms: state it once, with its option")
     new = new._replace(id=new.id or _free_id(new.place, text))
     before = f"{text.rstrip()}\n\n" if text.strip() else ""
     result = before + _block_of(new)
@@ -72,6 +77,13 @@ def text_with(text: str, new: NewOverride, base: Terms) -> str:
     ):
         raise SettingsError("the override cannot be added at the end of the file: edit it by hand")
     return result
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a date or a time in TOML, and nothing else."""
+    with suppress(tomllib.TOMLDecodeError):
+        return bool(_EXPIRES.fullmatch(text) and tomllib.loads(f"expires = {text}"))
+    return False
 
 
 def _block_of(new: NewOverride) -> str:

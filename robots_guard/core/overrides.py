@@ -231,7 +231,12 @@ def _override(row: Any, base: Terms) -> Override:
     )
     changes = _changes(row, entry)
     terms = _terms(base, changes, exemption)
-    return Override(_place(entry), terms, changes, str(entry.expires))
+    if entry.origin is not None and entry.suffix is not None:
+        raise SettingsError("give either origin or suffix, not both")
+    place = (
+        origin_place(entry.origin) if entry.origin is not None else suffix_place(entry.suffix or "")
+    )
+    return Override(place, terms, changes, str(entry.expires))
 
 
 def _fault(row: Any) -> str | None:
@@ -318,32 +323,39 @@ def expiry(expires: float) -> str:
 _AFTER_AUTHORITY = re.compile(r"[/?#]")
 
 
-def _place(entry: _Entry) -> Origin | str:
-    if entry.origin is not None and entry.suffix is not None:
-        raise SettingsError("give either origin or suffix, not both")
-    place = (entry.origin or entry.suffix or "").removesuffix("/")
+def origin_place(origin: str) -> Origin:
+    """The origin that an override names. Raises SettingsError."""
+    try:
+        return origin_of(_whole_site(origin))
+    except (MalformedURL, NotGoverned) as error:
+        raise SettingsError(f"{error}: {_SITES}") from None
+
+
+def suffix_place(suffix: str) -> str:
+    """The domain that an override names, with all below it. Raises SettingsError."""
+    try:
+        host = parse_authority("http", _whole_site(suffix).removeprefix(".")).host
+    except (MalformedURL, NotGoverned) as error:
+        raise SettingsError(f"{error}: {_SITES}") from None
+    if ":" in suffix:
+        raise SettingsError(
+            f"suffix = {suffix!r} has a port, but applies to all: remove it, or use origin"
+        )
+    if "." not in host:
+        raise SettingsError(f"suffix = {suffix!r} is a top-level domain: name a domain below it")
+    return host
+
+
+_SITES = "write an origin as https://host, a suffix as host"
+
+
+def _whole_site(place: str) -> str:
+    place = place.removesuffix("/")
     if _AFTER_AUTHORITY.search(place.rpartition("://")[2]):
         raise SettingsError(
-            f"{place!r} has a path, but an override applies to whole sites:"
-            " write an origin as https://host, a suffix as host"
+            f"{place!r} has a path, but an override applies to whole sites: {_SITES}"
         )
-    try:
-        if entry.origin is not None:
-            return origin_of(place)
-        assert entry.suffix is not None
-        found = parse_authority("http", entry.suffix.removeprefix("."))
-    except (MalformedURL, NotGoverned) as error:
-        raise SettingsError(f"{error}: write an origin as https://host, a suffix as host") from None
-    if ":" in entry.suffix:
-        raise SettingsError(
-            f"suffix = {entry.suffix!r} has a port, but applies to all: remove it, or use origin"
-        )
-    host = found.host
-    if "." not in host:
-        raise SettingsError(
-            f"suffix = {entry.suffix!r} is a top-level domain: name a domain below it"
-        )
-    return host
+    return place
 
 
 def _terms(base: Terms, changes: dict[str, Any], exemption: Exemption) -> Terms:

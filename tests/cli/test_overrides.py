@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 
 import pytest
+from cli.command import COMMAND
 
 GOOD = """
 [[override]]
@@ -190,3 +193,90 @@ def test_the_problems_of_a_pinned_file_are_shown(here, file, rules):
     ran = here("overrides", "check", file)
     assert ran.status == 1
     assert "cannot be read" in ran.out
+
+
+NEEDED = ("--owner", "jane", "--reason", "contract", "--until", "2999-12-31")
+
+
+@pytest.mark.parametrize(
+    ("site", "place"),
+    [
+        ("*.M\u00fcnchen.example", "*.xn--mnchen-3ya.example"),
+        ("*.shop.example.", "*.shop.example"),
+        ("*.shop.example/", "*.shop.example"),
+        ("https://Shop.example:443/", "https://shop.example"),
+    ],
+)
+def test_a_site_can_be_written_in_any_spelling(here, file, site, place):
+    added = here("overrides", "add", site, "max_delay=1", *NEEDED, "--overrides", file)
+    assert (added.status, added.err) == (0, "")
+    assert added.out.startswith(f"{place}: ")
+
+    assert here("overrides", "remove", site, "--overrides", file).status == 0
+    assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("*.shop.example:8080", "max_delay=1"), "has a port"),
+        (("https://shop.example", "max_delay=1", "max-delay=2"), "max_delay is given twice"),
+        (("https://shop.example", "owner=x"), "owner is not a change of the terms"),
+        (("https://shop.example", "max_delay=1", "--until", "2999-13-01"), "is not a date"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_with_its_cause(here, file, arguments, why):
+    ran = here("overrides", "add", *NEEDED, *arguments, "--overrides", file)
+
+    assert ran.status == 2
+    assert why in ran.err
+    assert not file.exists()
+
+
+def test_a_file_that_no_guard_would_read_is_not_written(here, file):
+    """A guard reads a mebibyte."""
+    file.write_text(GOOD + "#" * (1024 * 1024 - len(GOOD) - 50))
+    before = file.read_bytes()
+
+    ran = here("overrides", "add", "https://b.example", "max_delay=1", *NEEDED, "--overrides", file)
+
+    assert ran.status == 2
+    assert "would have more than 1,048,576 bytes" in ran.err
+    assert file.read_bytes() == before
+
+
+def test_a_file_keeps_its_owner_and_mode(here, file):
+    """A guard that is another user would otherwise be unable to read it."""
+    # Only root can give a file away.
+    owner = (os.geteuid(), os.getegid()) if os.geteuid() else (1234, 1235)
+    file.write_text(GOOD)
+    os.chown(file, *owner)
+    file.chmod(0o640)
+
+    here("overrides", "add", "https://b.example", "max_delay=1", *NEEDED, "--overrides", file)
+
+    state = file.stat()
+    assert "b.example" in file.read_text()
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (*owner, 0o640)
+    assert [*file.parent.iterdir()] == [file]
+
+
+def test_a_circle_of_links_is_an_error_with_its_cause(here, file):
+    file.symlink_to(file)
+    ran = here("overrides", "add", "https://b.example", "max_delay=1", *NEEDED, "--overrides", file)
+
+    assert ran.status == 2
+    assert "symbolic links" in ran.err
+
+
+def test_overrides_that_are_added_at_once_are_all_there(file):
+    def command(number):
+        site = f"https://s{number}.example"
+        return [COMMAND, "overrides", "add", site, "max_delay=1"]
+
+    running = [
+        subprocess.Popen([*command(number), *NEEDED, "--overrides", file]) for number in range(4)
+    ]
+
+    assert [each.wait() for each in running] == [0] * 4
+    assert file.read_text().count("[[override]]") == 4

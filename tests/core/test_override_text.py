@@ -100,7 +100,7 @@ def test_ids_differ():
     [
         ({"until": "next year"}, "'next year' is not a date"),
         ({"until": "2030-01-01\nmax_delay = 0"}, "is not a date"),
-        ({"until": "2030-13-01"}, "TOML"),
+        ({"until": "2030-13-01"}, "not a date"),
         ({"owner": " "}, "owner is empty"),
         ({"changes": {"robots_file": ""}}, "robots_file names no file"),
         ({"changes": {"robots_file": "\udcff"}}, "not valid text"),
