@@ -209,6 +209,7 @@ def _traces(
 ) -> dict[str, Trace]:
     firsts = _firsts_in_period(search, selection)
     anchors = read_anchors(search.directory)
+    searched = frozenset(segment.stem for segment in search.files)
     found = {}
     for writer in sorted({place.writer for place in needed} | firsts.keys()):
         numbers = {place.seq for place in needed if place.writer == writer}
@@ -224,6 +225,7 @@ def _traces(
             since=where.get("since"),
             until=where.get("until"),
             first=min([*numbers, earliest]),
+            searched=searched,
         )
         found[writer] = trace(search.directory, wanted, trouble)
     return found

@@ -43,6 +43,7 @@ class Wanted(NamedTuple):
     since: str | None = None
     until: str | None = None
     first: int = 0  # lines with lower numbers are not needed
+    searched: frozenset[str] = frozenset()  # stems of the files in which records were selected
 
     @property
     def last(self) -> int:
@@ -242,6 +243,13 @@ def _lines(directory: Path, wanted: Wanted, trouble: Unreadable) -> Iterator[Dis
 
 
 def _read(segment: Segment, wanted: Wanted, trouble: Unreadable) -> Iterator[DisclosedLine]:
+    is_searched = segment.stem in wanted.searched
     for raw, entry in Reader(segment, trouble).lines(last=True):
         if entry.writer == wanted.writer:
+            at = entry.at or ""
+            if not is_searched and wanted.is_within(at, at):
+                raise SettingsError(
+                    f"{segment.path.name} has lines of the period, which its name and its time do not"
+                    " say: choose --since and --until so that the day in its name is between them"
+                )
             yield DisclosedLine(raw + b"\n", entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import re
 
 import msgspec
@@ -35,6 +36,7 @@ from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
+from robots_guard.errors import SettingsError
 
 HOUR = 3600.0
 SIGNER, OTHER = new_signer(), new_signer()
@@ -290,3 +292,19 @@ def test_a_signed_selection_is_that_of_the_lines_and_not_of_their_index(tmp_path
 
     assert bundle(tmp_path, since=at(1), until=at(3)) == expected
     assert b'"decision"' in read_archive(expected)["records.jsonl"]
+
+
+def test_a_file_that_is_dated_otherwise_leaves_nothing_out(tmp_path):
+    """A query for a period leaves files of other days unread, by their names."""
+    write(tmp_path, 1, 2, 3, rotate_bytes=700)
+    of_pass = next(
+        path for path in sorted(tmp_path.iterdir()) if b'"decision"' in path.read_bytes()
+    )
+    hidden = tmp_path / f"20200101{of_pass.name[8:]}"
+    of_pass.rename(hidden)
+    os.utime(hidden, (0, 0))
+
+    with pytest.raises(SettingsError, match=r"20200101.* has lines of the period"):
+        bundle(tmp_path, since=at(1), until=at(4))
+    whole = bundle(tmp_path, since="2020-01-01T00:00:00.000Z", until=at(4))
+    assert read_archive(whole)["records.jsonl"].count(b'"decision"') == 3
