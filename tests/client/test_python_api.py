@@ -58,7 +58,8 @@ async def test_a_permission_is_true_only_for_a_pass(net, site):
     assert dropped.decision is not None
     assert dropped.decision.id in str(dropped)
     assert (deferred.action, deferred.reason) == ("defer", "unreachable")
-    assert 0 < deferred.wait <= 60 < deferred.until
+    assert deferred.wait <= 60 < deferred.until
+    assert deferred.decision.at < deferred.until
 
 
 async def test_the_url_of_a_permission_is_the_one_that_was_judged(site):

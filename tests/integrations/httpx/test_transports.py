@@ -329,7 +329,7 @@ def test_a_deferral_is_an_error_with_its_wait(ask, net, site):
     down = net.origin(503)
     with pytest.raises(HttpxDeferred) as deferred:
         ask("GET", f"{down.url}/open")
-    assert 0 < deferred.value.retry_after <= 20  # the fifth try
+    assert 1 < deferred.value.retry_after <= 60  # retries that soon follow are waited for
 
     assert ask("GET", f"{site.url}/busy").status_code == 429
     with pytest.raises(HttpxDeferred) as paused:
