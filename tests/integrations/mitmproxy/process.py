@@ -34,7 +34,7 @@ PATIENCE = 60.0  # seconds for a start or a stop; a start takes about 1.5
 
 #: The sites of these tests are on loopback, at ports of their own.
 #: For sites of the loopback network, and tests that do not wait long for a turn that comes too late.
-LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535", "hold_max": "3"}
+LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535", "hold_max": "0.9"}
 
 _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),

@@ -69,7 +69,6 @@ def test_values_of_the_wrong_type(kind, name, value, tmp_path):
             ["--body-limit", "much"],
             "--body-limit 'much' is not a size: write bytes, or a size such as 512k or 64m",
         ),
-        (["--deny-if-any"], "--deny-if-any has no effect while agent_from is agent"),
     ],
 )
 def test_unusable_command_options(args, sentence, tmp_path):
