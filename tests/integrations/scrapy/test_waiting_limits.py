@@ -31,6 +31,8 @@ RULES = "User-agent: *\nDisallow: /private/\n"
 PROJECT = """
 import scrapy
 
+# Private attributes of the limits are read, because no crawl shows what they have noted.
+
 LOG_LEVEL = "WARNING"
 SPIDER_MODULES = ["project"]
 ADDONS = {{"robots_guard.scrapy.Addon": 500}}
