@@ -27,11 +27,11 @@ from robots_guard.scrapy.deferral.waiting_limits import (
 )
 from robots_guard.testing import Reply
 
+# `limits._gate` is private: it is the gate to which a crawl would send requests back.
+
 RULES = "User-agent: *\nDisallow: /private/\n"
 PROJECT = """
 import scrapy
-
-# Private attributes of the limits are read, because no crawl shows what they have noted.
 
 LOG_LEVEL = "WARNING"
 SPIDER_MODULES = ["project"]
