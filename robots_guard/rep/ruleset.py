@@ -182,8 +182,10 @@ class Strictest(Ruleset):
         return self._without_permissions_of_disallowed(bounded(found), target)
 
     def matches(self, target: str) -> list[Rule]:
-        found = [rule for _, ruleset in self._parts for rule in ruleset.matches(target)]
-        return sorted(dict.fromkeys(found), key=lambda rule: rule.allow)
+        found = [ruleset.matches(target) for _, ruleset in self._parts]
+        # The rules of the part that decides come first: see `judge`.
+        found.sort(key=lambda rules: not rules or rules[0].allow)
+        return list(dict.fromkeys(rule for rules in found for rule in rules))
 
 
 def _named_tokens(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from rep.rows import ask
 from rep.slow_forms import slow_folded, slow_variants
@@ -68,6 +68,7 @@ def test_no_bytes_raise(body, name, profile, target):
 
 @settings(max_examples=200)
 @given(DOCUMENTS | RULED_DOCUMENTS, NAMES, TARGETS)
+@example(b"Useragent:*\nDisallo:/\nAllow:/", "bing", "/")  # a mended reading has rules of its own
 def test_the_deciding_rule_stands_on_the_line_it_names(body, name, target):
     rules = compile_rules(body, dialect(name), "examplebot", "spec")
     rule = rules.judge(target).rule
