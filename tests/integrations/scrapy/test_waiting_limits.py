@@ -197,8 +197,9 @@ def test_a_dead_host_is_tried_for_half_a_minute(limits, caplog, failure, route, 
     assert len(warnings) == bool(cause)
 
 
-async def test_a_dead_proxy_among_others_is_no_dead_host(limits):
+def test_a_dead_proxy_among_others_is_no_dead_host(limits, monkeypatch):
     """The next try may take another one."""
+    monkeypatch.setattr("robots_guard.scrapy.deferral.gate.call_later", lambda *_: None)
     request = Request("http://a.test/a")
     for route in ("127.0.0.1:3128", "127.0.0.2:3128"):
         limits._gate.send_back(request, failing(Failure.CONNECT, route=route))
