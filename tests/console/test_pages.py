@@ -737,7 +737,7 @@ async def test_origins_are_found_by_part_of_their_name(console):
     assert re.findall(r'<tr><td class="first site"><a href="[^"]+">(.+?)</a>', page) == [
         "https://down.example"
     ]
-    assert all(text in page for text in ("unreachable", "fresh", "dns"))
+    assert all(text in page for text in ("unreachable", "expired", "dns"))
 
 
 @pytest.mark.parametrize(

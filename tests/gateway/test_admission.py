@@ -311,6 +311,6 @@ async def test_a_held_request_is_let_go_in_time_although_its_verdict_never_comes
     deferred = guard.decide(question, deferral)
 
     async with asyncio.timeout(30):
-        decision = await admission.outlast(deferred, 0.5, asyncio.Event().wait)
+        decision = await admission.wait_out(deferred, 0.5, asyncio.Event().wait)
 
     assert decision is deferred

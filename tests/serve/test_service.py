@@ -216,7 +216,7 @@ async def test_a_redirect_of_a_robots_txt_leads_only_to_the_ports_of_the_setting
     location = f"https://{other.address}:{other.port}/robots.txt"
     site = net.origin(Reply(status=301, headers=(("Location", location),)))
 
-    await serve(connect_ports="443").admit(to(f"{site.url}/open"))
+    await serve(connect_ports="443", hold_max=0.0).admit(to(f"{site.url}/open"))
 
     assert len(site.robots_fetches) == 1
     assert other.connections == 0

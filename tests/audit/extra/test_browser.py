@@ -25,7 +25,9 @@ from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.show.verification import verification_of
 
-COVER = Cover("2027-01-16T00:00:00.000Z", "1.0", "All decisions", "January at the shops", "Jane")
+COVER = Cover(
+    "2027-01-16T00:00:00.000Z", "1.0", "All decisions", title="January at the shops", author="Jane"
+)
 HOSTILE = (
     "Disallow: /<script>document.title='hacked'</script>",
     "Disallow: /<img src=http://127.0.0.1:9/x onerror=alert(1)>",

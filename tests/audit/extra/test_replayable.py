@@ -69,6 +69,8 @@ SITES = {
     "forbidden": text("", 401),
     "busy": text("", 503, **{"retry-after": "120"}),
     "down": DOWN,
+    "behind": DOWN.on_route("127.0.0.1:3128"),
+    "unverified": Failed(failure=Failure.TLS, detail="self-signed certificate"),
     "late": late,
     "moved": text("", 301, location="https://rules.test/robots.txt"),
     "led": text("", 301, location="https://rules.test/private/rules.txt"),
