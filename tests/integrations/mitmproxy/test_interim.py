@@ -131,9 +131,8 @@ async def test_an_http2_head_that_is_no_interim_response(fields):
     with taddons.context(proxyserver.Proxyserver()) as master:
         install_patches(ADDON_PATCHES)
         client = Http2Client(Context(tflow.tclient_conn(), master.options))
-        event = object.__new__(
-            h2.events.InformationalResponseReceived
-        )  # whichever arguments it takes
+        # Versions of h2 differ in the arguments it takes.
+        event = object.__new__(h2.events.InformationalResponseReceived)
         event.stream_id, event.headers = 1, fields
         assert list(client.handle_h2_event(event)) == []
 
