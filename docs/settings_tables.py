@@ -1,5 +1,5 @@
-"""Writes the tables of settings in settings.md, proxy.md and configuration.md, from the
-descriptions of the settings.
+"""Writes the tables of settings into the pages, from the descriptions of the settings: each setting
+stands in one table. The tables of settings.md have headings, those of the help.
 
 python docs/settings_tables.py
 """
@@ -12,20 +12,41 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.configuration import SECTIONS, own_options
+from robots_guard.cli.options import COMMON, OTHER, SECTIONS, section_of
+from robots_guard.configuration import own_options
 from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
 
 DOCS = Path(__file__).parent
-#: The tables of each page, in order.
-PAGES: dict[str, list[list[Setting]]] = {
-    "settings.md": [[SETTINGS[name] for name in NAMES]],
-    "proxy.md": [[SETTINGS[name] for name in PROXY_NAMES[len(NAMES) :]]],
-    "configuration.md": [
-        list(own_options(name).values()) for name in SECTIONS if own_options(name)
+
+
+def _by_section() -> dict[str, list[Setting]]:
+    """The settings of all components, the common ones first, by their headings."""
+    found: dict[str, list[Setting]] = {"Common settings": []}
+    found |= {title: [] for title in (*SECTIONS, OTHER)}
+    for name in NAMES:
+        title = "Common settings" if name in COMMON else section_of(name)
+        found[title].append(SETTINGS[name])
+    return {title: settings for title, settings in found.items() if settings}
+
+
+def _of(component: str) -> list[Setting]:
+    """The settings that only a component has."""
+    return list(own_options(component).values())
+
+
+#: The tables of each page, in order, by their headings; one without a heading has none of its own.
+PAGES: dict[str, list[tuple[str, list[Setting]]]] = {
+    "settings.md": [*_by_section().items()],
+    "proxy.md": [
+        ("", _of("proxy")),
+        ("", [SETTINGS[name] for name in PROXY_NAMES[len(NAMES) :]]),
     ],
+    "serve.md": [("", _of("serve"))],
+    "scrapy.md": [("", _of("scrapy"))],
+    "console.md": [("", _of("console"))],
 }
 HEAD = "| setting | default | meaning |\n|---|---|---|\n"
-_TABLE = re.compile(re.escape(HEAD) + r"(\|.*\n)*")
+_TABLE = re.compile(r"(## .*\n\n)?" + re.escape(HEAD) + r"(\|.*\n)*")
 
 
 def page_of(name: str) -> str:
@@ -34,7 +55,11 @@ def page_of(name: str) -> str:
     tables = iter(PAGES[name])
     found, wanted = len(_TABLE.findall(text)), len(PAGES[name])
     assert found == wanted, f"{name} has {found} tables of settings instead of {wanted}"
-    return _TABLE.sub(lambda _: HEAD + "".join(_rows(next(tables))), text)
+    return _TABLE.sub(lambda match: _table(match[1] or "", *next(tables)), text)
+
+
+def _table(heading: str, title: str, settings: Iterable[Setting]) -> str:
+    return (f"## {title}\n\n" if title else heading) + HEAD + "".join(_rows(settings))
 
 
 def _rows(settings: Iterable[Setting]) -> Iterable[str]:

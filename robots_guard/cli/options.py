@@ -118,11 +118,12 @@ def overrides_option(command: F) -> F:
 #: The sections of the help, and the settings in each; `*` stands for any text.
 SECTIONS = {
     "Crawler": ("agent", "agent_from", "agents", "*user_agent"),
-    "Store": ("store",),
+    "Store": ("store*",),
     "Audit log": ("audit*", "evidence*"),
     "Verdicts": (
         "dialect",
         "matching",
+        "on_dis*",
         "on_re*",
         "on_unr*",
         "overrides",
@@ -144,7 +145,7 @@ COMMON = (
 )
 
 
-def _section(name: str) -> str:
+def section_of(name: str) -> str:
     """Return the section of the help in which a setting is listed."""
     for title, patterns in SECTIONS.items():
         if any(_is_match(name, pattern) for pattern in patterns):
@@ -170,7 +171,7 @@ def _option(name: str) -> Callable[[F], F]:
             f"{flag}/--no-{flag[2:]}",
             name,
             cls=SettingOption,
-            section=_section(name),
+            section=section_of(name),
             is_common=name in COMMON,
             default=None,
             help=help_text,
@@ -179,7 +180,7 @@ def _option(name: str) -> Callable[[F], F]:
         flag,
         name,
         cls=SettingOption,
-        section=_section(name),
+        section=section_of(name),
         is_common=name in COMMON,
         metavar=name.upper(),
         multiple=repeats,

@@ -28,8 +28,8 @@ robots_guard replaces some methods of mitmproxy, Scrapy, Twisted and asyncio, be
 option or hook for what a guard needs. Few of these methods are public interfaces. A test compares
 the source of each with the versions that were read, and fails when one changes.
 
-The second half of this page has a report on each of them for the authors of the library. A patch
-goes when a fixed version is the oldest that robots_guard supports.
+The file of each patch has a report for the authors of the library: what to change, and how to see
+it. A patch goes when a fixed version is the oldest that robots_guard supports.
 """
 
 GROUPS = {
@@ -41,7 +41,7 @@ GROUPS = {
 
 def page() -> str:
     """The page."""
-    return "\n".join(_lines()) + "\n"
+    return "\n".join(_lines()).rstrip() + "\n"
 
 
 def _lines() -> Iterator[str]:
@@ -53,9 +53,6 @@ def _lines() -> Iterator[str]:
         yield "|---|---|---|---|---|"
         yield from (_row(patch, files[patch]) for patch in patches)
         yield ""
-    yield "## Reports for upstream"
-    for patch in (patch for patches in GROUPS.values() for patch in patches):
-        yield from _report(patch)
 
 
 def _files(package: ModuleType) -> Iterator[tuple[Patch, str]]:
@@ -80,13 +77,6 @@ def _status(patch: Patch) -> str:
     if patch.issue is None:
         return "not reported yet"
     return f"[reported]({patch.issue})"
-
-
-def _report(patch: Patch) -> Iterator[str]:
-    title, _, text = patch.report.partition("\n")
-    yield f"\n### {title.removesuffix('.')}\n"
-    yield f"{_methods(patch)} ({patch.versions})\n"
-    yield text.strip()
 
 
 if __name__ == "__main__":
