@@ -28,8 +28,8 @@ robots_guard replaces some methods of mitmproxy, Scrapy, Twisted and asyncio, be
 option or hook for what a guard needs. Few of these methods are public interfaces. A test compares
 the source of each with the versions that were read, and fails when one changes.
 
-The file of each patch has a report for the authors of the library: what to change, and how to see
-it. A patch goes when a fixed version is the oldest that robots_guard supports.
+The file of each patch names these versions, and has a report for the authors of the library: what
+to change, and how to see it. A patch goes when a fixed version is the oldest that robots_guard supports.
 """
 
 GROUPS = {
@@ -49,8 +49,8 @@ def _lines() -> Iterator[str]:
     files = dict(_files(mitmproxy_patches)) | dict(_files(scrapy_patches))
     for title, patches in GROUPS.items():
         yield f"## {title}\n"
-        yield "| Methods | Why | Read in | Upstream | Patch |"
-        yield "|---|---|---|---|---|"
+        yield "| Methods | Why | Patch |"
+        yield "|---|---|---|"
         yield from (_row(patch, files[patch]) for patch in patches)
         yield ""
 
@@ -65,18 +65,13 @@ def _files(package: ModuleType) -> Iterator[tuple[Patch, str]]:
 def _row(patch: Patch, file: str) -> str:
     name = file.rpartition("/")[2].removesuffix(".py")
     link = f"[{name}](../{file})"
-    return f"| {_methods(patch)} | {patch.reason} | {patch.versions} | {_status(patch)} | {link} |"
+    reported = f" [Reported]({patch.issue})." if patch.issue else ""
+    return f"| {_methods(patch)} | {patch.reason}{reported} | {link} |"
 
 
 def _methods(patch: Patch) -> str:
     owner = patch.owner.__name__.rpartition(".")[2]
     return f"`{owner}`: " + ", ".join(f"`{each.name}`" for each in patch.methods)
-
-
-def _status(patch: Patch) -> str:
-    if patch.issue is None:
-        return "not reported yet"
-    return f"[reported]({patch.issue})"
 
 
 if __name__ == "__main__":
