@@ -17,6 +17,12 @@ from robots_guard.configuration import own_options
 from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
 
 DOCS = Path(__file__).parent
+#: The settings that stand first: those of the help, and some more.
+FIRST = (
+    *COMMON,
+    *("user_agent", "matching", "on_restricted", "on_unreachable", "max_delay", "hold_max"),
+    *("signals", "audit_retention_days", "audit_signing_key"),
+)
 
 
 def _by_section() -> dict[str, list[Setting]]:
@@ -24,7 +30,7 @@ def _by_section() -> dict[str, list[Setting]]:
     found: dict[str, list[Setting]] = {"Common settings": []}
     found |= {title: [] for title in (*SECTIONS, OTHER)}
     for name in NAMES:
-        title = "Common settings" if name in COMMON else section_of(name)
+        title = "Common settings" if name in FIRST else section_of(name)
         found[title].append(SETTINGS[name])
     return {title: settings for title, settings in found.items() if settings}
 
@@ -34,32 +40,34 @@ def _of(component: str) -> list[Setting]:
     return list(own_options(component).values())
 
 
-#: The tables of each page, in order, by their headings; one without a heading has none of its own.
-PAGES: dict[str, list[tuple[str, list[Setting]]]] = {
-    "settings.md": [*_by_section().items()],
+#: The runs of tables in each page: the settings of each table by its heading, or "" for none.
+PAGES: dict[str, list[dict[str, list[Setting]]]] = {
+    "settings.md": [_by_section()],
     "proxy.md": [
-        ("", _of("proxy")),
-        ("", [SETTINGS[name] for name in PROXY_NAMES[len(NAMES) :]]),
+        {"": _of("proxy")},
+        {"": [SETTINGS[name] for name in PROXY_NAMES[len(NAMES) :]]},
     ],
-    "serve.md": [("", _of("serve"))],
-    "scrapy.md": [("", _of("scrapy"))],
-    "console.md": [("", _of("console"))],
+    "serve.md": [{"": _of("serve")}],
+    "scrapy.md": [{"": _of("scrapy")}],
+    "console.md": [{"Options": _of("console")}],
 }
 HEAD = "| setting | default | meaning |\n|---|---|---|\n"
-_TABLE = re.compile(r"(## .*\n\n)?" + re.escape(HEAD) + r"(\|.*\n)*")
+_RUN = re.compile(r"(?:(?:## .*\n\n)?" + re.escape(HEAD) + r"(?:\|.*\n)*\n)+")
 
 
 def page_of(name: str) -> str:
     """Return the text of a page, with its tables as they should be."""
     text = (DOCS / name).read_text("utf-8")
-    tables = iter(PAGES[name])
-    found, wanted = len(_TABLE.findall(text)), len(PAGES[name])
-    assert found == wanted, f"{name} has {found} tables of settings instead of {wanted}"
-    return _TABLE.sub(lambda match: _table(match[1] or "", *next(tables)), text)
+    runs = iter(PAGES[name])
+    found, wanted = len(_RUN.findall(text)), len(PAGES[name])
+    assert found == wanted, f"{name} has {found} runs of tables of settings instead of {wanted}"
+    return _RUN.sub(lambda _: "".join(_tables(next(runs))), text)
 
 
-def _table(heading: str, title: str, settings: Iterable[Setting]) -> str:
-    return (f"## {title}\n\n" if title else heading) + HEAD + "".join(_rows(settings))
+def _tables(run: dict[str, list[Setting]]) -> Iterable[str]:
+    for title, settings in run.items():
+        heading = f"## {title}\n\n" if title else ""
+        yield f"{heading}{HEAD}{''.join(_rows(settings))}\n"
 
 
 def _rows(settings: Iterable[Setting]) -> Iterable[str]:

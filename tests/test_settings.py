@@ -10,13 +10,21 @@ from typing import get_args
 import msgspec
 import pytest
 
+from robots_guard.configuration import SECTIONS, own_options
 from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.calls import STORE_WIDTH
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import SETTINGS, ProxySettings, Settings, open_guard, settings_of
+from robots_guard.settings import (
+    PROXY_NAMES,
+    SETTINGS,
+    ProxySettings,
+    Settings,
+    open_guard,
+    settings_of,
+)
 from robots_guard.text import wrong_type
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -28,6 +36,19 @@ def test_the_docs_have_the_table_that_the_descriptions_give(page):
     expected = TABLES["page_of"](page)
 
     assert (DOCS / page).read_text() == expected, "to rewrite it: python docs/settings_tables.py"
+
+
+def test_each_setting_stands_in_one_table():
+    shown = [
+        setting.name
+        for runs in TABLES["PAGES"].values()
+        for run in runs
+        for settings in run.values()
+        for setting in settings
+    ]
+    own = [name for section in SECTIONS for name in own_options(section)]
+
+    assert sorted(shown) == sorted([*PROXY_NAMES, *own])
 
 
 def test_a_name_that_the_dialect_cannot_compare_is_refused():
