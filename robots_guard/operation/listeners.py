@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from robots_guard.errors import SettingsError
 
@@ -193,6 +193,40 @@ async def start_server(
     server = await asyncio.get_running_loop().create_server(factory, sock=listener, backlog=1)
     listener.listen(BACKLOG)
     return server
+
+
+class Connection(Protocol):
+    """A connection of a `ConnectionServer`, which it leaves when it is lost."""
+
+    ended: asyncio.Event
+
+    def end(self) -> None:
+        """Close the connection after the answer in progress."""
+
+
+class ConnectionServer:
+    """A server on one socket, with its connections."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+
+    async def start(
+        self, factory: Callable[[], asyncio.BaseProtocol], listener: socket.socket
+    ) -> None:
+        """Accept the connections of a listener. `factory` makes a protocol for each."""
+        self._server = await start_server(factory, listener)
+
+    def close(self) -> None:
+        """Accept no more connections, and close each one after the answer in progress."""
+        self._server.close()
+        for connection in list(self.connections):
+            connection.end()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of all connections."""
+        for connection in list(self.connections):
+            await connection.ended.wait()
+        await self._server.wait_closed()
 
 
 async def start_stream_server(

@@ -34,12 +34,12 @@ from robots_guard.core.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Wire
+from robots_guard.operation.listeners import ConnectionServer
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.rep.signals.headers import FIELDS
 from robots_guard.serve.http_listener import (
     DataPlaneRequest,
     Fields,
-    HttpListener,
     HttpReply,
     PendingReply,
     Reply,
@@ -265,11 +265,11 @@ def carried(reply: ProxyReply) -> HttpReply:
 
 async def serve_ext_authz(
     service: DecisionService, listener: socket.socket, *, worker: int = 0
-) -> HttpListener:
+) -> ConnectionServer:
     """Serve Envoy's questions on a listening socket."""
     return await listen_http(listener, ExtAuthz(service, worker).answer)
 
 
-async def start(running: Running) -> HttpListener:
+async def start(running: Running) -> ConnectionServer:
     """Serve Envoy's questions as one of the protocols of the decision service."""
     return await serve_ext_authz(running.service, running.listener, worker=running.number)

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import httptools
 
-from robots_guard.operation.listeners import start_server
+from robots_guard.operation.listeners import Connection, ConnectionServer
 
 log = logging.getLogger("robots_guard")
 
@@ -167,9 +167,8 @@ class HttpProtocol(asyncio.Protocol):
     """
 
     _transport: asyncio.Transport
-    closed: asyncio.Future[None]
 
-    def __init__(self, handler: Handler, connections: set[HttpProtocol]) -> None:
+    def __init__(self, handler: Handler, connections: set[Connection]) -> None:
         self._handler = handler
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -179,7 +178,7 @@ class HttpProtocol(asyncio.Protocol):
         self._answer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_ending = False
-        self.closed = self._loop.create_future()
+        self.ended = asyncio.Event()
 
     # -- the connection -----------------------------------------------------------------------------------
 
@@ -191,7 +190,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Cancel the answer: the data plane no longer waits for it."""
         self._connections.discard(self)
-        self.closed.set_result(None)
+        self.ended.set()
         self._cancel_deadline()
         if self._answer is not None:
             self._answer.cancel()
@@ -307,26 +306,8 @@ def _encoded(reply: Reply, method: bytes, closes: bool) -> bytes:
     return reply.encode(method=method, closes=closes)
 
 
-class HttpListener:
-    """A server for the data plane on one socket."""
-
-    def __init__(self, server: asyncio.Server, connections: set[HttpProtocol]) -> None:
-        self._server = server
-        self._connections = connections
-
-    def close(self) -> None:
-        """Accept no more connections, and close each one when its request is answered."""
-        self._server.close()
-        for connection in list(self._connections):
-            connection.end()
-
-    async def wait_closed(self) -> None:
-        """Wait until the last connection is closed."""
-        await asyncio.gather(*(each.closed for each in list(self._connections)))
-
-
-async def listen_http(listener: socket.socket, handler: Handler) -> HttpListener:
+async def listen_http(listener: socket.socket, handler: Handler) -> ConnectionServer:
     """Serve HTTP on a listening socket."""
-    connections: set[HttpProtocol] = set()
-    server = await start_server(lambda: HttpProtocol(handler, connections), listener)
-    return HttpListener(server, connections)
+    server = ConnectionServer()
+    await server.start(lambda: HttpProtocol(handler, server.connections), listener)
+    return server

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import cast
 
-from robots_guard.operation.listeners import start_server
+from robots_guard.operation.listeners import Connection, ConnectionServer
 from robots_guard.serve.icap.handler import IcapHandler, PendingResponse
 from robots_guard.serve.icap.protocol import (
     IcapRequest,
@@ -39,7 +38,7 @@ Handler = Callable[[IcapRequest], IcapResponse | PendingResponse]
 class IcapConnection(asyncio.Protocol):
     """One connection of Squid."""
 
-    def __init__(self, handler: Handler, tag: str, connections: set[IcapConnection]) -> None:
+    def __init__(self, handler: Handler, tag: str, connections: set[Connection]) -> None:
         self._handler = handler
         self._tag = tag
         self._connections = connections
@@ -202,34 +201,10 @@ class IcapConnection(asyncio.Protocol):
         transport.close()
 
 
-class IcapServer:
-    """A listener and its connections."""
-
-    def __init__(self, server: asyncio.Server, connections: set[IcapConnection]) -> None:
-        self._server = server
-        self._connections = connections
-
-    def close(self) -> None:
-        """Accept no more connections, and close each one after the response in progress."""
-        self._server.close()
-        for connection in list(self._connections):
-            connection.end()
-
-    async def wait_closed(self) -> None:
-        """Wait for the end of all connections."""
-        for connection in list(self._connections):
-            await connection.ended.wait()
-        await self._server.wait_closed()
-
-
-async def listen(handler: Handler, tag: str, listener: socket.socket) -> IcapServer:
-    """Accept the connections of a listener."""
-    connections: set[IcapConnection] = set()
-    server = await start_server(lambda: IcapConnection(handler, tag, connections), listener)
-    return IcapServer(server, connections)
-
-
-async def start(running: Running) -> IcapServer:
+async def start(running: Running) -> ConnectionServer:
     """Answer Squid's questions as one of the protocols of the decision service."""
-    icap = IcapHandler(running.service)
-    return await listen(icap.answer, icap.tag, running.listener)
+    icap, server = IcapHandler(running.service), ConnectionServer()
+    await server.start(
+        lambda: IcapConnection(icap.answer, icap.tag, server.connections), running.listener
+    )
+    return server

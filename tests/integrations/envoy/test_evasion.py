@@ -13,6 +13,7 @@ import socket
 import pytest
 from integrations.envoy.inspection import inspecting
 from integrations.evasion import ABSOLUTE, FIELDS, NAMES, ROWS, SPELLINGS, target_bytes
+from integrations.mitmproxy.process import NO_RETRY
 from integrations.mitmproxy.wire import (
     closed,
     connected,
@@ -26,7 +27,9 @@ from integrations.mitmproxy.wire import (
 
 @pytest.fixture(scope="module")
 def integration(ca_file, tmp_path_factory):
-    with inspecting(tmp_path_factory.mktemp("standard"), ca_file, audit_passes="all") as running:
+    with inspecting(
+        tmp_path_factory.mktemp("standard"), ca_file, hold_max=NO_RETRY, audit_passes="all"
+    ) as running:
         yield running
 
 

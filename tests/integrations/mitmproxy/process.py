@@ -32,9 +32,11 @@ SCRIPT = Path(robots_guard.__file__).parent / "mitmproxy" / "script.py"
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds for a start or a stop; a start takes about 1.5
 
-#: The sites of these tests are on loopback, at ports of their own.
-#: For sites of the loopback network, and tests that do not wait long for a turn that comes too late.
-LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535", "hold_max": "0.9"}
+#: For sites on loopback, at ports of their own, and tests that wait for a turn but not for long.
+LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535", "hold_max": "3"}
+#: Seconds that end before a robots.txt that could not be fetched is tried again, so that a request
+#: is judged once.
+NO_RETRY = "0.9"
 
 _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
@@ -90,7 +92,12 @@ def arguments(
 ) -> list[str]:
     """The command line of a proxy whose store, audit log and CA are in `folder`. A setting that is
     None is left to the configuration."""
-    usual = {"store": "memory:", "audit_log": str(folder / "audit_log"), **LOOPBACK}
+    usual = {
+        "store": "memory:",
+        "audit_log": str(folder / "audit_log"),
+        **LOOPBACK,
+        "hold_max": NO_RETRY,
+    }
     chosen = {name: value for name, value in (usual | settings).items() if value is not None}
     if kind == "proxy":
         flags = [

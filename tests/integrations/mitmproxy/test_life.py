@@ -208,7 +208,7 @@ def test_metrics_count_waiting_requests(tmp_path, http_site):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with (
-        proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as integration,
+        proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5", hold_max="3") as integration,
         ThreadPoolExecutor(1) as pool,
     ):
         plain(integration, http_site.url + "/open")
