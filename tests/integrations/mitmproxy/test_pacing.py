@@ -6,6 +6,7 @@ is compensated by counting the turn from the response; so a gap may be too long,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -44,6 +45,16 @@ UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
+
+
+@pytest.fixture(scope="module")
+def integrations(start):
+    """Proxies that hold a request for as long as these tests' sites ask."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            kind: stack.enter_context(start(kind, hold_max="3", audit_passes="all"))
+            for kind in KINDS
+        }
 
 
 def pages(site: Site):
