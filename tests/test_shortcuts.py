@@ -288,7 +288,7 @@ def test_later_questions_are_answered_by_a_shortcut(history):
     assert history.guard.counts == {"pass/allowed": 4, "drop/disallowed": 2}
 
 
-@pytest.mark.parametrize("recording", [LogOptions(summary=True), LogOptions(passes=1)])
+@pytest.mark.parametrize("recording", [LogOptions(audit="summary"), LogOptions(audit="all")])
 def test_the_audit_log_of_shortcuts_is_that_of_whole_checks(tmp_path, monkeypatch, recording):
     """Each octet, whether PASSes are counted or recorded."""
     by_shortcuts = _log_of_a_crawl(tmp_path / "shortcuts", recording)
