@@ -51,10 +51,7 @@ UPGRADE = (
 def integrations(start):
     """Proxies that hold a request for as long as these tests' sites ask."""
     with contextlib.ExitStack() as stack:
-        yield {
-            kind: stack.enter_context(start(kind, hold_max="3", audit_passes="all"))
-            for kind in KINDS
-        }
+        yield {kind: stack.enter_context(start(kind, hold_max="3", audit="all")) for kind in KINDS}
 
 
 def pages(site: Site):

@@ -209,7 +209,7 @@ def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
     file = tmp_path / "robots_guard.toml"
     file.write_text(
         'agent = "mybot"\nmin_delay = 2\n[scrapy]\nmin_delay = 3\nmeta_bypass = "deny"\n'
-        'enabled = false\n[proxy]\nhold_max = 1\n'
+        "enabled = false\n[proxy]\nhold_max = 1\n"
     )
     settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_MAX_DELAY": 9})
     options = options_of(settings)
