@@ -136,7 +136,6 @@ STEPS: dict[str, dict[str, Any]] = {
     "refusals": {"audit": "refusals"},
     "summary": {"audit": "summary"},
     "all": {"audit": "all"},
-    "all, chained": {"audit": "all", "audit_chain": "sha256"},
     "evidence": {"audit": "evidence"},
 }
 
@@ -189,9 +188,7 @@ def _size_of_crawl(place: Path, settings: dict[str, Any]) -> float:
         component="scrapy",
         chain=writing.chain,
         settings=writing.settings,
-        passes=options.passes,
-        summary=options.summary,
-        warc=options.warc,
+        audit=options.audit,
     )
     policies = [policy(f"https://www.example-{number}.com/") for number in range(ORIGINS)]
     for each in policies:

@@ -81,7 +81,7 @@ def _start(writer: int, day: int, first: int) -> bytes:
         host="bench",
         pid=1,
         segment=day + 1,
-        settings={"audit_passes": "all", "audit_query": "redact"},
+        settings={"audit": "all", "audit_query": "redact"},
     ).line_of_json()
 
 

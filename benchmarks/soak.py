@@ -53,7 +53,7 @@ SPIDER_BEGINS = 1_000_000_000  # the number of the crawl's first page
 SETTINGS = {
     "agent": "soakbot",
     "allow_private": "127.0.0.0/8",
-    "audit_passes": "all",
+    "audit": "all",
     "audit_required": "always",
     "audit_retention_days": "30",
     "decision_timeout": "10",

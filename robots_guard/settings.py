@@ -16,7 +16,6 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    Final,
     Literal,
     NamedTuple,
     TypeVar,
@@ -109,22 +108,8 @@ def _folder_of_user(name: str, path: Callable[[str], Path]) -> Path:
     )
 
 
-class Recording(NamedTuple):
-    """What is recorded, by the settings of the same names."""
-
-    audit_passes: str
-    audit_chain: str
-    evidence: str
-
-
-AUTO: Final = "auto"  # the value of a setting that `audit` decides
-#: What each level of `audit` records.
-LEVELS = {
-    "refusals": Recording("none", "none", "none"),
-    "summary": Recording("summary", "none", "none"),
-    "all": Recording("all", "none", "none"),
-    "evidence": Recording("all", "sha256", "warc"),
-}
+#: How much is recorded. Each level has what the one before it has.
+AuditLevel = Literal["refusals", "summary", "all", "evidence"]
 
 
 class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,25 +175,19 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = msgspec.field(default_factory=default_audit_log)
     audit: Annotated[
-        Literal["refusals", "summary", "all", "evidence"],
+        AuditLevel,
         Meta(
             description="How much is recorded: `refusals`, `summary`, `all` or `evidence`. Every"
             " level has each DROP and DEFER, each PASS that is due to a relaxation or an exemption,"
             " and each fetch of a robots.txt. `summary` also counts the other PASSes: per minute"
             " one record for each origin, agent, reason and robots.txt. `all` has each PASS."
-            " `evidence` is `all` with `audit_chain = sha256` and `evidence = warc`, and needs the"
-            " extra `[audit]`. See [audit.md](audit.md#what-is-recorded) for what each level can"
-            " prove, and what it costs."
+            " `evidence` also chains each writer's lines by their SHA-256, so that"
+            " `robots-guard audit verify` finds edits, and keeps each fetch of a robots.txt as a"
+            " WARC record beside the log; it needs the extra `[audit]`."
+            " See [audit.md](audit.md#what-is-recorded) for what each level can prove, and what it"
+            " costs."
         ),
     ] = "summary"
-    audit_passes: Annotated[
-        str,
-        Meta(
-            description="Which ordinary PASSes are recorded: `none`, `summary` (only their number),"
-            " `sample:N` (one of N), `all`, or `auto`: as `audit` says. A PASS that is due to a"
-            " relaxation or an exemption is always recorded, and so are DROP and DEFER."
-        ),
-    ] = AUTO
     audit_required: Annotated[
         Literal["proxy", "always", "never"],
         Meta(
@@ -226,16 +205,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " much slower."
         ),
     ] = "os"
-    audit_aggregate: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86_400.0,
-            description="Seconds within which repeats of a decision are only counted; 0: never."
-            " A repeat has the same integration, origin, agent and rule as the decision that was"
-            " recorded. The count is in one `repeats` record.",
-        ),
-    ] = 0.0
     audit_query: Annotated[
         Literal["redact", "keep", "drop", "hash"],
         Meta(
@@ -258,28 +227,12 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"is_sent": True},
         ),
     ] = ""
-    audit_chain: Annotated[
-        Literal["auto", "none", "sha256"],
-        Meta(
-            description="How each writer's lines are chained: `none`, `sha256`, or `auto`: as"
-            " `audit` says. With `sha256`, `robots-guard audit verify` finds edits. See"
-            " [audit.md](audit.md) for what it cannot prove."
-        ),
-    ] = AUTO
-    audit_checkpoint_seconds: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86_400.0,
-            description="Seconds after which a checkpoint covers the last records of a writer's"
-            " chain; 0: only every 1,000 records and at the end. See `audit_chain`.",
-        ),
-    ] = 300.0
     audit_signing_key: Annotated[
         str,
         Meta(
             description="The file of a private key (Ed25519, PEM) that signs each checkpoint of the"
-            " chain, and bundles. It implies `audit_chain = sha256`, and needs the extra `[audit]`."
+            " chain, and bundles. The lines are then chained at every level of `audit`. It needs the"
+            " extra `[audit]`."
             " `robots-guard audit keys create FILE` makes one. Only its owner and its group may be"
             " able to read it.",
             extra={"path": "file"},
@@ -309,13 +262,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="Bytes of closed files beyond which the oldest are removed; 0: no limit.",
         ),
     ] = 0
-    evidence: Annotated[
-        Literal["auto", "none", "warc"],
-        Meta(
-            description="How each fetch of a robots.txt is kept as evidence: `none`, `warc`, or"
-            " `auto`: as `audit` says. WARC records lie beside the audit log (extra `[audit]`)."
-        ),
-    ] = AUTO
     report_only: Annotated[
         bool,
         Meta(
@@ -417,12 +363,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 " '-' and '_' only, as Google's library does: use dialect = rfc9309, or another agent"
             )
         super().__post_init__()
-        if self.audit_signing_key and self.audit_chain == "none":
-            raise SettingsError(
-                "audit_signing_key signs the chain, which audit_chain = none turns off: leave out one of them"
-            )
-        if self.audit_passes != AUTO:
-            passes_of(self.audit_passes)
         if "PRIVATE KEY" in self.audit_signing_key or "\n" in self.audit_signing_key:
             # the value is not quoted, and would be recorded
             raise SettingsError(
@@ -453,23 +393,14 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             total=self.fetch_timeout,
         )
 
-    def recording(self, component: str) -> Recording:
-        """Return what an integration records: each single setting if it is given, and otherwise
-        what `audit` says.
+    def audit_level(self, component: str) -> AuditLevel:
+        """Return how much an integration records.
 
         The command line and the console make no requests for pages, so that they count no PASSes.
         """
-        level = LEVELS[self.audit]
-        if self.audit_signing_key:  # what it signs is the chain
-            level = level._replace(audit_chain="sha256")
-        recording = Recording(
-            audit_passes=level.audit_passes if self.audit_passes == AUTO else self.audit_passes,
-            audit_chain=level.audit_chain if self.audit_chain == AUTO else self.audit_chain,
-            evidence=level.evidence if self.evidence == AUTO else self.evidence,
-        )
-        if recording.audit_passes == "summary" and component in UNCOUNTED:
-            return recording._replace(audit_passes="none")
-        return recording
+        if self.audit == "summary" and component in UNCOUNTED:
+            return "refusals"
+        return self.audit
 
     def log_options(self, component: str) -> "LogOptions":
         """Return what an integration records under these settings, and for how long.
@@ -480,15 +411,11 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         from robots_guard.audit.write.retention import Retention
 
         bounds = Retention(days=self.audit_retention_days, size=self.audit_retention_bytes)
-        recording = self.recording(component)
         return LogOptions(
-            passes=passes_of(recording.audit_passes),
-            summary=recording.audit_passes == "summary",
+            audit=self.audit_level(component),
             writes_idle=True,
-            aggregate=self.audit_aggregate,
             privacy=self.privacy,
             retention=None if component == Component.CLI else bounds,
-            warc=recording.evidence == "warc",
         )
 
     @property
@@ -504,7 +431,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         from robots_guard.audit.write.writer import WriterOptions
 
-        recording = self.recording(component)
         given = {name: self.shown(name) for name in NAMES}
         signer = None
         if self.audit_signing_key:
@@ -515,11 +441,10 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             component=str(component),
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
-            chain=recording.audit_chain == "sha256",
-            checkpoint_seconds=self.audit_checkpoint_seconds,
+            chain=self.audit == "evidence" or signer is not None,  # what a key signs is the chain
             signer=signer,
             rotate_bytes=self.audit_rotate_bytes,
-            settings=given | recording._asdict(),
+            settings=given | {"audit": self.audit_level(component)},
         )
 
     def shown(self, name: str) -> str:
@@ -543,7 +468,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return the options of an integration's guard under these settings."""
         from robots_guard.guard.options import GuardOptions
 
-        keeps_evidence = self.recording(component).evidence == "warc"
         return GuardOptions(
             component=str(component),
             terms=self.terms(),
@@ -556,7 +480,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             respect_retry_after=self.respect_retry_after,
             report_only=self.report_only,
             audit_required=self.requires_audit(component),
-            records_fetches_at_once=self.audit_durability == "os" and not keeps_evidence,
+            records_fetches_at_once=self.audit_durability == "os" and self.audit != "evidence",
         )
 
     @property
@@ -755,22 +679,6 @@ _CONTACT = re.compile(r"(?=.{1,256}$)(https?://[!-~]+|[!-?A-~]+@[!-?A-~]+)")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _SIZE = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgKMG]?)")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-
-
-def passes_of(text: str) -> int:
-    """The n for which every n-th PASS is recorded, from `none`, `summary` (0), `all` (1) or
-    `sample:N`. Raises SettingsError."""
-    if text in ("none", "summary", "all"):
-        return int(text == "all")
-    found = _SAMPLE.fullmatch(text)
-    if found is None:
-        raise SettingsError(
-            f"audit_passes {text!r} is not known: use none, summary, all or sample:N, such as sample:100"
-        )
-    return int(found[1])
-
-
-_SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 
 def parts(text: str) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ A = "https://a.test"
 
 @pytest.fixture
 def build(build_guard, tmp_path):
-    def build(outcomes, passes=1, **options):
-        audit_log = audit_log_in(tmp_path, passes=passes, component="test")
+    def build(outcomes, audit="all", **options):
+        audit_log = audit_log_in(tmp_path, audit=audit, component="test")
         clocks = Clocks(now=lambda: AT, monotonic=lambda: 7.0)
         return build_guard(ScriptedFetcher(outcomes), audit_log=audit_log, clocks=clocks, **options)
 
@@ -118,7 +118,7 @@ async def test_where_the_audit_is_required_an_allowance_without_a_record_is_refu
 
 
 async def test_an_allowance_that_needs_no_record_needs_no_audit_log(build, full):
-    guard = build({f"{A}/robots.txt": RULES}, audit_required=True, passes=0)
+    guard = build({f"{A}/robots.txt": RULES}, audit_required=True, audit="refusals")
     await guard.check(ask())
     full(True)
 
@@ -258,9 +258,7 @@ def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("audit_passes", "some"),
-        ("audit_passes", "sample:0"),
-        ("audit_aggregate", -1.0),
+        ("audit", "some"),
         ("audit_rotate_bytes", 10),
         ("audit_retention_days", -1),
         ("audit_retention_bytes", -1),

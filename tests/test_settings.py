@@ -75,9 +75,9 @@ def test_a_description_begins_with_a_summary_and_names_every_choice(setting):
 
 
 def test_text_is_converted_to_the_type_of_the_setting():
-    settings = settings_of({"agent": "mybot", "max_defer": "60", "audit_passes": "all"})
+    settings = settings_of({"agent": "mybot", "max_defer": "60", "audit": "all"})
 
-    assert (settings.max_defer, settings.audit_passes) == (60.0, "all")
+    assert (settings.max_defer, settings.audit) == (60.0, "all")
 
 
 @pytest.mark.parametrize("value", [True, 1, "1", "true", "True"])
@@ -142,7 +142,7 @@ def test_the_first_of_several_values_of_another_type_is_named():
         ({"agent": "mybot", "max_defer": "inf"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
         ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
-        ({"agent": "mybot", "audit_passes": "perhaps"}, "audit_passes"),
+        ({"agent": "mybot", "audit": "perhaps"}, "audit"),
     ],
 )
 def test_unusable_value_is_named_in_one_sentence(values, sentence):
@@ -169,9 +169,9 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
             "--fetch-timeout 0 is out of range: use more than 0 and at most 3600 seconds",
         ),
         (
-            "audit_passes",
+            "audit",
             "perhaps",
-            "--audit-passes 'perhaps' is not known: use none, summary, all or sample:N, such as sample:100",
+            "--audit 'perhaps' is not known: use refusals, summary, all or evidence",
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
         (
@@ -251,7 +251,7 @@ def test_the_guard_gets_the_number_of_threads_for_its_store():
 
 @pytest.mark.parametrize(
     ("given", "at_once"),
-    [({}, True), ({"audit_durability": "fsync"}, False), ({"evidence": "warc"}, False)],
+    [({}, True), ({"audit_durability": "fsync"}, False), ({"audit": "evidence"}, False)],
 )
 def test_a_fetch_is_recorded_at_once_if_its_record_is_one_line(given, at_once):
     """Evidence is longer, and a disk that is waited for may hang."""

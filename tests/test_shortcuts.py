@@ -288,7 +288,7 @@ def test_later_questions_are_answered_by_a_shortcut(history):
     assert history.guard.counts == {"pass/allowed": 4, "drop/disallowed": 2}
 
 
-@pytest.mark.parametrize("recording", [LogOptions(summary=True), LogOptions(passes=1)])
+@pytest.mark.parametrize("recording", [LogOptions(audit="summary"), LogOptions(audit="all")])
 def test_the_audit_log_of_shortcuts_is_that_of_whole_checks(tmp_path, monkeypatch, recording):
     """Each octet, whether PASSes are counted or recorded."""
     by_shortcuts = _log_of_a_crawl(tmp_path / "shortcuts", recording)
@@ -297,7 +297,7 @@ def test_the_audit_log_of_shortcuts_is_that_of_whole_checks(tmp_path, monkeypatc
 
     assert by_shortcuts == by_checks
     # Counted by origin, agent, digest and minute; the second minute of one origin has two digests.
-    assert by_shortcuts.count(b'"action":"pass"') == (18 if recording.summary else 160)
+    assert by_shortcuts.count(b'"action":"pass"') == (18 if recording.audit == "summary" else 160)
     assert by_shortcuts.count(b'"action":"drop"') == 80
 
 

@@ -170,7 +170,6 @@ class Record(RecordHead, frozen=True, kw_only=True):
     elapsed_us: int = 0
     failure: str | None = None
     trouble_since: str | None = None
-    sampled: int | None = None
     robots_txt_of: str | None = None
     uses: dict[str, str] | None = None
     evidence: list[EvidenceItem] | None = None
@@ -209,31 +208,6 @@ class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
     placeholder: str | None = None
     relaxed: str | None = None
     would: str | None = None
-    override: str | None = None
-    override_owner: str | None = None
-    override_reason: str | None = None
-    override_expires: str | None = None
-
-
-class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
-    """A count of further decisions like a recorded one; a sampled one counts for all it stands for."""
-
-    id: str  # of the decision that is like them
-    count: int
-    since: str | None
-    until: str | None
-    agent: str
-    origin: str
-    action: str
-    reason: str
-    rule: str | None = None
-    line: int | None = None
-    would: str | None = None
-    relaxed: str | None = None
-    placeholder: str | None = None
-    escaped: bool = False
-    failure: str | None = None
-    detail: str | None = None
     override: str | None = None
     override_owner: str | None = None
     override_reason: str | None = None
@@ -358,7 +332,6 @@ class Removal(Entry, frozen=True, kw_only=True, tag="removal"):
 AnyRecord = (
     Record
     | SignalsRecord
-    | Repeats
     | Passes
     | Fetch
     | Start
@@ -420,10 +393,8 @@ def record_of(
     seq: int = 0,
     mono: float | None = None,
     privacy: Privacy = DEFAULT,
-    sampled: int | None = None,
 ) -> Record:
-    """The record of a decision, with the writer's identity and number. It stands for `sampled`
-    decisions, if given."""
+    """The record of a decision, with the writer's identity and number."""
     question, verdict, rule = decision.question, decision.verdict, decision.verdict.rule
     origin = str(question.origin)
     head = head_of(decision, origin, writer or Writer(), seq, mono, privacy)
@@ -452,7 +423,6 @@ def record_of(
         **(override_fields(decision.override) if decision.override else {}),
         source=decision.source,
         elapsed_us=elapsed_us_of(decision),
-        sampled=sampled,
         robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
         uses=_stated(verdict.uses) if verdict.uses else None,
         **(_evidence_fields(verdict.uses) if verdict.uses else {}),

@@ -97,7 +97,7 @@ def audit_log_option(command: F) -> F:
 
 def chain_options(command: F) -> F:
     """Add an option for each setting on which a command's own records in the audit log depend."""
-    return _with_options(command, ("audit_log", "audit_chain", "audit_signing_key"))
+    return _with_options(command, ("audit_log", "audit_signing_key"))
 
 
 def signing_key_option(command: F) -> F:
@@ -119,7 +119,7 @@ def overrides_option(command: F) -> F:
 SECTIONS = {
     "Crawler": ("agent", "agent_from", "agents", "*user_agent"),
     "Store": ("store*",),
-    "Audit log": ("audit*", "evidence*"),
+    "Audit log": ("audit*",),
     "Verdicts": (
         "dialect",
         "matching",

@@ -211,10 +211,6 @@ class ScrapySection(msgspec.Struct, frozen=True, kw_only=True):
             " pass and record it (`audit`), or ignore it (`deny`)."
         ),
     ] = "audit"
-    fallback_scheduler: Annotated[
-        str,
-        Meta(description="The import path of the scheduler that GuardScheduler wraps."),
-    ] = ""
     max_idle: Annotated[
         float,
         Meta(

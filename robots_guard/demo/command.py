@@ -152,7 +152,7 @@ def _settings(place: Path) -> dict[str, str]:
         "agent": AGENT,
         "store": f"sqlite:///{place / 'policies.sqlite'}",
         "audit_log": str(place / "audit_log"),
-        "audit_passes": "all",
+        "audit": "all",
         "first_byte_timeout": "2",
         "fetch_timeout": "3",
     }

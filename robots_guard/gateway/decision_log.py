@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Hashable
 from typing import Literal
 
 import msgspec
 
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
-from robots_guard.audit.write.runs import Run, RunCounter, repeat_key
+from robots_guard.audit.write.runs import Run, RunCounter
+from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Verdict
 from robots_guard.invocation import BARE, Invocation
 
@@ -51,7 +53,7 @@ class DecisionLog:
         if not self._is_logged(decision):
             return
         self.end_windows(decision.at)
-        key = repeat_key(decision)
+        key = _kind_of(decision)
         if self._repeats.count(key, decision.at):
             return
         if self._began is None:
@@ -99,6 +101,29 @@ class DecisionLog:
                 self._search,
             )
         self._began, self._lines, self._beyond = None, 0, 0
+
+
+def _kind_of(decision: Decision) -> Hashable:
+    """The values that decisions counted together have in common."""
+    question, verdict, override = decision.question, decision.verdict, decision.override
+    trouble = decision.policy.trouble if decision.policy is not None else None
+    failure = trouble.failure if trouble is not None else None
+    is_unexplained = verdict.reason is Reason.UNREACHABLE and failure is None
+    return (
+        decision.component,
+        question.origin,
+        question.agent,
+        verdict.action,
+        verdict.reason,
+        verdict.rule,
+        verdict.relaxed,
+        verdict.would,
+        decision.placeholder,
+        decision.has_escaped,
+        failure,
+        verdict.detail if is_unexplained else None,
+        override,
+    )
 
 
 def _is_refused(verdict: Verdict) -> bool:

@@ -74,12 +74,6 @@ def place_of_switch(settings: BaseSettings) -> str | None:
     return found.source.spell("enabled")
 
 
-def fallback_scheduler(settings: BaseSettings, default: str) -> Any:
-    """The scheduler that GuardScheduler wraps: a class or its import path. Raises SettingsError."""
-    given = settings.get(FALLBACK_SCHEDULER)
-    return given or _section(_configuration(settings), {}).fallback_scheduler or default
-
-
 def options_of(settings: BaseSettings) -> ScrapyOptions:
     """The validated options of a crawl. Raises SettingsError."""
     values = {

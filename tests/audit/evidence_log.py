@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import time
 import urllib.request
 from pathlib import Path
@@ -95,16 +96,15 @@ def write_evidence_log(directory: Path, authority=None, *, signed: bool = True) 
     """An audit log with a checkpoint after every tenth record: a redirected fetch, decisions by it and under an
     override, a response, and decisions on other pages. With an `authority`, it is anchored."""
     signer, began = new_signer(), float(int(time.time())) - 100
-    settings = Settings(agent="mybot", audit_passes="all", purposes="search")
-    ticks, now = iter(range(10**9)), [began]
-    clocks = Clocks(now=lambda: now[0], monotonic=lambda: float(next(ticks)))
+    settings = Settings(agent="mybot", audit="all", purposes="search")
+    ticks, now = itertools.count(0.0, 10.0), [began]
+    clocks = Clocks(now=lambda: now[0], monotonic=lambda: next(ticks))
     options = msgspec.structs.replace(
         settings.writing("cli"),
         chain=True,
         signer=signer if signed else None,
-        checkpoint_seconds=30,
     )
-    log = FileAuditLog(directory, clocks, LogOptions(warc=True, passes=1, retention=None), options)
+    log = FileAuditLog(directory, clocks, LogOptions(audit="evidence", retention=None), options)
     digest = hashlib.sha256(OVERRIDES.encode()).hexdigest()
     log.note(OverridesLoaded(at=began, source="o.toml", count=1, sha256=digest, text=OVERRIDES))
     policies = {}
@@ -148,7 +148,7 @@ def write_log_of_every_kind(directory: Path) -> EvidenceLog:
     ticks, now = iter(range(10**9)), [began]
     clocks = Clocks(now=lambda: now[0], monotonic=lambda: float(next(ticks)))
     writing = msgspec.structs.replace(settings.writing("cli"), chain=True, signer=signer)
-    options = LogOptions(summary=True, aggregate=60.0, retention=None)
+    options = LogOptions(audit="summary", retention=None)
     log = FileAuditLog(directory, clocks, options, writing)
     digest = hashlib.sha256(OVERRIDES.encode()).hexdigest()
     log.note(OverridesLoaded(at=began, source="o.toml", count=1, sha256=digest, text=OVERRIDES))

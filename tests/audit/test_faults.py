@@ -199,7 +199,7 @@ def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_b
     from warcio.archiveiterator import ArchiveIterator
 
     files = Small()
-    audit_log = audit_log_in(tmp_path, files=files, warc=True, retention=None)
+    audit_log = audit_log_in(tmp_path, files=files, audit="evidence", retention=None)
     values = {"at": AT, "origin": policy().origin, "via": "direct", "elapsed": 0.1}
     fetches = [
         FetchMade(

@@ -59,7 +59,7 @@ def test_a_record_is_one_write(audit_log, monkeypatch):
 def test_passes_are_recorded_by_setting_and_if_an_operators_choice_caused_them(tmp_path):
     relaxed = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")
     bypassed = Verdict(action=Action.PASS, reason=Reason.BYPASSED)
-    some, every = audit_log_in(tmp_path / "some"), audit_log_in(tmp_path / "every", passes=1)
+    some, every = audit_log_in(tmp_path / "some"), audit_log_in(tmp_path / "every", audit="all")
     for verdict in (PASS, relaxed, bypassed, DROP):
         some.write(decision(verdict=verdict))
         every.write(decision(verdict=verdict))

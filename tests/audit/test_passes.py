@@ -8,13 +8,15 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
-from audit.test_repeats import Disk
+from audit.test_disks_and_forks import Disk
 from support.waiting import eventually
 
+from robots_guard.audit.key_files import create_key
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of
 from robots_guard.audit.read.verify import verify
 from robots_guard.audit.write import runs
@@ -22,7 +24,7 @@ from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, ResponseRef, Verdict
 from robots_guard.errors import AuditLogError, MissingExtra
-from robots_guard.settings import LEVELS, Settings
+from robots_guard.settings import AuditLevel, Settings
 
 TESTS = str(Path(__file__).parents[1])
 UNRESTRICTED = Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED)
@@ -42,7 +44,7 @@ def kinds(directory):
 
 
 def test_a_default_log_says_which_sites_were_visited_how_often_and_under_which_file(tmp_path):
-    audit_log = audit_log_in(tmp_path, summary=True, component="scrapy")
+    audit_log = audit_log_in(tmp_path, audit="summary", component="scrapy")
     known = policy()
     for second in range(30):
         audit_log.write(passed(f"https://a.test/{second}", at=AT + second, policy=known))
@@ -65,7 +67,7 @@ def test_a_default_log_says_which_sites_were_visited_how_often_and_under_which_f
 
 @pytest.mark.parametrize("following", ["pass", "drop", "event"])
 def test_a_count_is_written_with_what_follows_its_minute(tmp_path, following):
-    audit_log = audit_log_in(tmp_path, summary=True)
+    audit_log = audit_log_in(tmp_path, audit="summary")
     for second in (0, 1, 59):
         audit_log.write(passed(at=AT + second))
     assert not counted(tmp_path)
@@ -81,7 +83,7 @@ def test_a_count_is_written_with_what_follows_its_minute(tmp_path, following):
 
 def test_what_is_recorded_anyway_is_not_counted(tmp_path):
     """Refusals, exemptions, and PASSes that close a deferral; a response is no request."""
-    audit_log = audit_log_in(tmp_path, summary=True)
+    audit_log = audit_log_in(tmp_path, audit="summary")
     relaxed = msgspec.structs.replace(PASS, relaxed="on_restricted=allow")
     for verdict in (DROP, DEFER, relaxed, Verdict(action=Action.PASS, reason=Reason.BYPASSED)):
         audit_log.write(decision(verdict=verdict))
@@ -94,7 +96,7 @@ def test_what_is_recorded_anyway_is_not_counted(tmp_path):
 @pytest.mark.parametrize("step", [-7200, 86_400 * 3])
 def test_a_clock_that_jumps_loses_no_count(tmp_path, step):
     """It is set back two hours, or three days pass: the file of another day gets the count."""
-    audit_log = audit_log_in(tmp_path, summary=True)
+    audit_log = audit_log_in(tmp_path, audit="summary")
     audit_log.write(decision())
     for _ in range(3):
         audit_log.write(passed())
@@ -111,7 +113,7 @@ def test_a_clock_that_jumps_loses_no_count(tmp_path, step):
 def test_many_origins_are_written_early(tmp_path, monkeypatch):
     """A crawl of more origins than are counted at once."""
     monkeypatch.setattr(runs, "MAX_RUNS", 50)
-    audit_log = audit_log_in(tmp_path, summary=True)
+    audit_log = audit_log_in(tmp_path, audit="summary")
     for number in range(200):
         for _ in range(2):
             audit_log.write(passed(f"https://{number}.test/"))
@@ -127,7 +129,7 @@ def test_many_origins_are_written_early(tmp_path, monkeypatch):
 
 def test_the_count_of_many_threads_is_right(tmp_path):
     """They decide while minutes end."""
-    audit_log, each, threads = audit_log_in(tmp_path, summary=True, now=AT), 2000, 8
+    audit_log, each, threads = audit_log_in(tmp_path, audit="summary", now=AT), 2000, 8
     ready = threading.Barrier(threads)
 
     def work():
@@ -153,7 +155,7 @@ def test_the_count_of_many_threads_is_right(tmp_path):
 def test_no_pass_depends_on_a_count_that_cannot_be_written(tmp_path):
     """The disk is full for some minutes: the counts of an origin are added up, and none is lost."""
     disk, seconds = Disk(), [0.0]
-    audit_log = audit_log_in(tmp_path, summary=True, files=disk, monotonic=lambda: seconds[0])
+    audit_log = audit_log_in(tmp_path, audit="summary", files=disk, monotonic=lambda: seconds[0])
     audit_log.write(decision())
     disk.is_full = True
     for minute in range(5):
@@ -176,7 +178,7 @@ def test_no_pass_depends_on_a_count_that_cannot_be_written(tmp_path):
 def test_a_count_that_cannot_be_written_in_the_end_counts_as_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "MAX_RUNS", 5)
     disk = Disk()
-    audit_log = audit_log_in(tmp_path, summary=True, files=disk)
+    audit_log = audit_log_in(tmp_path, audit="summary", files=disk)
     audit_log.write(decision())
     disk.is_full = True
     for number in range(12):
@@ -191,7 +193,7 @@ def test_the_counts_of_an_idle_process_are_written(tmp_path, monkeypatch):
     """After its last request, a process records nothing more."""
     monkeypatch.setattr("robots_guard.audit.write.log.WINDOW", 0.02)
     monkeypatch.setattr("robots_guard.audit.write.log.LATEST", 0.01)
-    audit_log = audit_log_in(tmp_path, summary=True, writes_idle=True)
+    audit_log = audit_log_in(tmp_path, audit="summary", writes_idle=True)
     for _ in range(3):
         audit_log.write(passed())
     audit_log.wall.show(AT + 1)
@@ -206,7 +208,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from audit.decisions import PASS, decision, audit_log_in
-audit_log = audit_log_in(Path(sys.argv[1]), summary=True, retention=None)
+audit_log = audit_log_in(Path(sys.argv[1]), audit="summary", retention=None)
 audit_log.write(decision(verdict=PASS))
 audit_log._passes._lock.acquire()  # a thread that the child has not
 child = os.fork()
@@ -236,7 +238,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from audit.decisions import AT, PASS, decision, audit_log_in
-audit_log = audit_log_in(Path(sys.argv[1]), summary=True, retention=None)
+audit_log = audit_log_in(Path(sys.argv[1]), audit="summary", retention=None)
 for second in range(90):
     audit_log.write(decision(verdict=PASS, at=AT + second))
 audit_log.write(decision("https://b.test/", at=AT + 90))
@@ -255,61 +257,51 @@ def test_a_killed_process_loses_its_running_minute_and_no_refusal(tmp_path):
 
 
 def effective(component="scrapy", **settings):
-    """What the `start` record says, and what the log does."""
+    """The level that the `start` record says and the log has, and whether there is a chain."""
     made = Settings(agent="mybot", **settings)
-    stated = made.writing(component).settings
     log, writing = made.log_options(component), made.writing(component)
-    assert (log.summary, log.passes, log.warc, writing.chain) == (
-        stated["audit_passes"] == "summary",
-        {"all": 1, "sample:7": 7}.get(stated["audit_passes"], 0),
-        stated["evidence"] == "warc",
-        stated["audit_chain"] == "sha256",
-    )
-    return stated["audit_passes"], stated["audit_chain"], stated["evidence"]
+    assert log.audit == writing.settings["audit"]
+    return log.audit, writing.chain
 
 
 def test_one_setting_says_how_much_is_recorded():
-    assert effective() == ("summary", "none", "none")
-    assert {level: effective(audit=level) for level in LEVELS} == {
-        "refusals": ("none", "none", "none"),
-        "summary": ("summary", "none", "none"),
-        "all": ("all", "none", "none"),
-        "evidence": ("all", "sha256", "warc"),
-    }
+    assert effective() == ("summary", False)
+    assert [effective(audit=level) for level in get_args(AuditLevel)] == [
+        ("refusals", False),
+        ("summary", False),
+        ("all", False),
+        ("evidence", True),
+    ]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_single_setting_that_is_given_wins(level):
-    assert effective(audit=level, audit_passes="sample:7")[0] == "sample:7"
-    assert effective(audit=level, audit_passes="none")[0] == "none"
-    assert effective(audit=level, audit_chain="none")[1] == "none"
-    assert effective(audit=level, evidence="warc")[2] == "warc"
+@pytest.mark.parametrize("level", get_args(AuditLevel))
+def test_a_key_has_a_chain_to_sign_at_every_level(tmp_path, level):
+    pytest.importorskip("cryptography")
+    key = tmp_path / "key.pem"
+    create_key(key)
+    assert effective(audit=level, audit_signing_key=str(key)) == (level, True)
 
 
 @pytest.mark.parametrize("component", ["cli", "console"])
 def test_passes_that_no_request_follows_are_not_counted(component):
-    assert effective(component) == ("none", "none", "none")
-    assert effective(component, audit="all") == ("all", "none", "none")
+    assert effective(component) == ("refusals", False)
+    assert effective(component, audit="all") == ("all", False)
 
 
 def test_a_level_that_needs_an_extra_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "warcio", None)
-    settings = Settings(agent="mybot", audit="evidence")
     with pytest.raises(
-        MissingExtra, match=r"^audit = evidence, .* needs an extra .*robots_guard\[audit\]"
+        MissingExtra, match=r"^audit = evidence needs an extra .*robots_guard\[audit\]"
     ):
-        audit_log_in(tmp_path, warc=settings.log_options("scrapy").warc)
+        audit_log_in(tmp_path, audit="evidence")
 
 
-@pytest.mark.parametrize(
-    ("level", "options", "kind"),
-    [("summary", {"summary": True}, "passes"), ("all", {"passes": 1}, "decision")],
-)
-def test_the_manual_states_the_bytes_of_a_request(tmp_path, level, options, kind):
+@pytest.mark.parametrize(("level", "kind"), [("summary", "passes"), ("all", "decision")])
+def test_the_manual_states_the_bytes_of_a_request(tmp_path, level, kind):
     """With one request a second, as in the table of docs/audit.md."""
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
     stated = int(re.search(rf"^\| `{level}` \| (\d+) \| \d+\.\d", page, re.MULTILINE)[1])
-    audit_log = audit_log_in(tmp_path, component="scrapy", **options)
+    audit_log = audit_log_in(tmp_path, component="scrapy", audit=level)
     known = policy("https://www.example-1.com/")
     for second in range(60):
         url = f"https://www.example-1.com/open/page-{second}"

@@ -186,7 +186,7 @@ def test_the_evidence_that_a_record_names_survives(tmp_path):
 
     disk.before = look
     audit_log = audit_log_in(
-        PLACE, files=disk, fsync=True, warc=True, retention=None, rotate_bytes=1800
+        PLACE, files=disk, fsync=True, audit="evidence", retention=None, rotate_bytes=1800
     )
     for number in range(6):
         get = Get(url=f"https://a.test/{number}/robots.txt")

@@ -45,7 +45,7 @@ def test_records_of_all_writers_come_in_order_of_time(tmp_path):
 
 
 def test_written_records_are_read_back_unchanged(tmp_path):
-    audit_log = audit_log_in(tmp_path, passes=1)
+    audit_log = audit_log_in(tmp_path, audit="all")
     made = [
         decision(verdict=verdict, user_agent="\x1b[31m\u202e\udc80\n")
         for verdict in (DROP, PASS, DEFER)

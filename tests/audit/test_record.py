@@ -46,6 +46,16 @@ def test_fields_with_default_values_are_omitted():
     ]
 
 
+def test_an_escaped_request_is_marked_with_what_led_to_it():
+    refused = decision()
+    led_by = "https://a.test/open?token=secret"
+    sent = msgspec.structs.replace(refused.question, sent=True, led_by=led_by)
+    escaped = record_of(msgspec.structs.replace(refused, question=sent))
+
+    assert (record_of(refused).escaped, record_of(refused).led_by) == (False, None)
+    assert (escaped.escaped, escaped.led_by) == (True, "https://a.test/open?token=REDACTED")
+
+
 def test_a_drop_has_its_rule_and_document():
     made = decision(
         policy=policy(),

@@ -10,9 +10,8 @@ import shutil
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
-from audit.decisions import AT, DROP, PASS, audit_log_in, decision, policy
+from audit.decisions import AT, audit_log_in, decision, policy
 from support.waiting import eventually
 
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of, records
@@ -163,81 +162,6 @@ def test_records_are_refused_while_no_file_can_be_created(tmp_path):
 
     assert [line["seq"] for line in lines(directory)] == [5, 6, 7]
     assert lines(directory)[-1]["lost"] == 2
-
-
-# -- what is recorded of passes, and of repeats ---------------------------------------------------------------
-
-
-def test_a_sampled_pass_stands_for_n(tmp_path):
-    audit_log = audit_log_in(tmp_path, passes=10)
-    for number in range(25):
-        audit_log.write(decision(f"https://a.test/{number}", verdict=PASS))
-    audit_log.write(decision(verdict=DROP))
-    audit_log.close()
-    found = list(records(tmp_path))
-
-    assert [(record.action, record.sampled) for record in found] == [("pass", 10)] * 3 + [
-        ("drop", None)
-    ]
-
-
-def test_repeats_are_counted_and_the_first_is_written(tmp_path):
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
-    for second in range(50):
-        audit_log.write(decision(f"https://a.test/private/{second}", at=AT + second))
-    audit_log.write(decision("https://b.test/private/", at=AT + 50))
-    audit_log.write(decision("https://a.test/private/late", at=AT + 61))
-    audit_log.write(decision("https://a.test/private/later", at=AT + 62))
-    audit_log.close()
-    found = [line for line in lines(tmp_path) if line["kind"] not in ("start", "stop")]
-
-    assert [(line["kind"], line.get("url"), line.get("count")) for line in found] == [
-        ("decision", "https://a.test/private/0", None),
-        ("decision", "https://b.test/private/", None),
-        ("decision", "https://a.test/private/late", None),
-        ("repeats", None, 49),
-        ("repeats", None, 1),
-    ]
-    assert (found[3]["since"], found[3]["until"]) == (
-        "2027-01-15T08:00:00.000Z",
-        "2027-01-15T08:00:49.000Z",
-    )
-    assert (found[3]["origin"], found[3]["rule"], found[3]["line"]) == (
-        "https://a.test",
-        "Disallow: /private/",
-        2,
-    )
-
-
-def test_escaped_decisions_are_counted_separately(tmp_path):
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
-    refused = decision()
-    sent = msgspec.structs.replace(
-        refused.question, sent=True, led_by="https://a.test/open?token=secret"
-    )
-    escaped = msgspec.structs.replace(refused, question=sent)
-    for made in (refused, refused, escaped, escaped):
-        audit_log.write(made)
-    audit_log.close()
-    found = [line for line in lines(tmp_path) if line["kind"] == "decision"]
-
-    assert [(line.get("escaped"), line.get("led_by")) for line in found] == [
-        (None, None),
-        (True, "https://a.test/open?token=REDACTED"),
-    ]
-
-
-def test_a_decision_whose_record_failed_is_not_followed_by_counts_only(tmp_path, monkeypatch):
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
-    real_write = os.write
-    monkeypatch.setattr(os, "write", no_space)
-    with pytest.raises(AuditLogError):
-        audit_log.write(decision())
-    monkeypatch.setattr(os, "write", real_write)
-    audit_log.write(decision())
-    audit_log.close()
-
-    assert kinds(tmp_path) == ["start", "decision", "stop"]
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -480,9 +404,7 @@ def test_the_chain_can_be_followed_by_the_digests_of_its_lines(chained):
 
 def test_a_checkpoint_follows_the_first_record_after_its_time(tmp_path):
     times = [0.0]
-    audit_log = audit_log_in(
-        tmp_path, chain=True, checkpoint_seconds=300, monotonic=lambda: times[0]
-    )
+    audit_log = audit_log_in(tmp_path, chain=True, monotonic=lambda: times[0])
     for times[0] in (0.0, 299.9, 300.0, 599.9, 1000.0, 1001.0):
         audit_log.write(decision())
     kinds_then = kinds(tmp_path)
@@ -494,11 +416,11 @@ def test_a_checkpoint_follows_the_first_record_after_its_time(tmp_path):
     assert verify(tmp_path, Unreadable())[0].chain == "whole"
 
 
-def test_the_last_record_of_an_idle_process_is_covered(tmp_path):
+def test_the_last_record_of_an_idle_process_is_covered(tmp_path, monkeypatch):
     """A URL that was refused in the night is signed in the morning, without another request."""
-    audit_log = audit_log_in(
-        tmp_path, chain=True, checkpoint_seconds=0.05, monotonic=time.monotonic, writes_idle=True
-    )
+    for module in ("log", "writer"):
+        monkeypatch.setattr(f"robots_guard.audit.write.{module}.CHECKPOINT_SECONDS", 0.05)
+    audit_log = audit_log_in(tmp_path, chain=True, monotonic=time.monotonic, writes_idle=True)
     audit_log.write(decision())
     eventually(lambda: kinds(tmp_path) == ["start", "decision", "checkpoint"])
     time.sleep(0.2)
@@ -510,16 +432,6 @@ def test_the_last_record_of_an_idle_process_is_covered(tmp_path):
 
     assert kinds(tmp_path)[5:] == ["stop", "checkpoint"]
     assert verify(tmp_path, Unreadable())[0].chain == "whole"
-
-
-def test_without_a_time_checkpoints_are_counted_only(tmp_path):
-    times = [0.0]
-    audit_log = audit_log_in(tmp_path, chain=True, checkpoint_seconds=0, monotonic=lambda: times[0])
-    for times[0] in (0.0, 1e6, 2e6):
-        audit_log.write(decision())
-
-    assert "checkpoint" not in kinds(tmp_path)
-    audit_log.close()
 
 
 def test_an_untouched_audit_log_is_whole(chained):
@@ -623,8 +535,9 @@ def test_a_writer_that_was_killed_before_its_first_record_is_noted(tmp_path):
     )
 
 
-def test_relaxed_passes_are_recorded_despite_sampling(tmp_path):
-    audit_log = audit_log_in(tmp_path, passes=100)
+@pytest.mark.parametrize("level", ["refusals", "summary"])
+def test_relaxed_passes_are_recorded_at_every_level(tmp_path, level):
+    audit_log = audit_log_in(tmp_path, audit=level)
     relaxed = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")
     for _ in range(5):
         audit_log.write(decision(verdict=relaxed))

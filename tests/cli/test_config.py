@@ -297,7 +297,7 @@ def test_check_of_nothing_finds_no_mistake(here, folder):
     )
 
 
-def test_what_belongs_together_may_be_in_any_order(here, folder):
+def test_check_reads_the_file_of_a_key(here, folder):
     ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     forms = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     key = ed25519.Ed25519PrivateKey.generate()
@@ -305,7 +305,7 @@ def test_what_belongs_together_may_be_in_any_order(here, folder):
     (folder / "key.pem").write_bytes(pem)
     (folder / "key.pem").chmod(0o600)
     file = folder / "robots_guard.toml"
-    file.write_text(f'audit_signing_key = "{folder}/key.pem"\naudit_chain = "sha256"\n')
+    file.write_text(f'audit_signing_key = "{folder}/key.pem"\n')
 
     assert here("config", "check", file).status == 0
 
@@ -330,8 +330,8 @@ def test_the_schema_is_valid_and_accepts_what_the_program_accepts():
 #: Values with a form of their own, in which no schema finds a mistake; and what depends on other
 #: values or on files.
 BEYOND_A_SCHEMA = (
-    *("dialect", "purposes", "purpose_tokens", "allow_private", "audit_passes", "connect_ports"),
-    *("body_memory", "contact", "audit_chain", "audit_signing_key", "agents"),
+    *("dialect", "purposes", "purpose_tokens", "allow_private", "connect_ports"),
+    *("body_memory", "contact", "audit_signing_key", "agents"),
     *('overrides = "', 'store = "redis', 'store = "env', 'fetch_proxy = "file'),
     '[proxy]\nlisten = "127.0.0.1:99999"',
 )

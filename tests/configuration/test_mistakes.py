@@ -145,11 +145,6 @@ IN_A_FILE = {
         1,
         "allow_private: 'localhost' is not a network",
     ),
-    "no number of a sample": (
-        'audit_passes = "sample"',
-        1,
-        "audit_passes 'sample' is not known: use none, summary, all or sample:N",
-    ),
     "a store of another kind": (
         'store = "postgres://x"',
         1,
@@ -189,10 +184,10 @@ IN_A_FILE = {
         1,
         "is not a URL or a mail address: write",
     ),
-    "a chain that is signed and off": (
-        'audit_chain = "none"\naudit_signing_key = "key.pem"',
+    "an agent that the dialect cannot compare": (
+        'dialect = "google"\nagent = "AI2Bot"',
         2,
-        "audit_signing_key signs the chain, which audit_chain = none turns off",
+        "cannot be judged in dialect google, which compares letters",
     ),
     "a key instead of its file": (
         'audit_signing_key = "-----BEGIN PRIVATE KEY-----"',
@@ -435,7 +430,7 @@ IN_THE_ENVIRONMENT = {
     "STORE": ("postgres://x", "is not a store: use memory:, sqlite:///relative/path"),
     "DIALECT": ("gogle", "is not known; use one of koster1994"),
     "MODE": ("Report", "MODE belongs to one component: set ROBOTS_GUARD_PROXY_MODE"),
-    "AUDIT_PASSES": ("sample:0", "is not known: use none, summary, all or sample:N"),
+    "AUDIT": ("everything", "is not known: use refusals, summary, all or evidence"),
     "PURPOSES": ("ai-trian", "did you mean ai-train?"),
     "ALLOW_PRIVATE": ("10.0.0.0/33", "use CIDRs such as 10.0.0.0/8, separated by commas"),
     "CONTACT": ("Jane", "is not a URL or a mail address: write one such as"),

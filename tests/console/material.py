@@ -175,7 +175,7 @@ def _fill(audit_log: Path, count: int) -> None:
     generator = random.Random(1)
     settings = {"agent": "mybot", "purposes": "search"}
     log = audit_log_in(
-        audit_log, component="scrapy", job="shop-2027-01", passes=1, warc=True, settings=settings
+        audit_log, component="scrapy", job="shop-2027-01", audit="evidence", settings=settings
     )
     every = []
     for number in range(count):

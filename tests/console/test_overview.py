@@ -67,7 +67,7 @@ def passes(count, **values):
 def two_days(tmp_path_factory):
     """Today 10 of 40 requests of mybot were refused, and yesterday 5 of 50; newsbot came today."""
     directory = tmp_path_factory.mktemp("two_days")
-    log = audit_log_in(directory, passes=1, job="spring")
+    log = audit_log_in(directory, audit="all", job="spring")
     for number in range(55):
         began = AT - 2 * DAY + 60 + number
         log.write(decision("https://a.test/", DROP if number < 5 else PASS, at=began))

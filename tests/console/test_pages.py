@@ -129,7 +129,7 @@ async def test_bar_links_to_its_decisions(console):
 
 
 async def test_empty_period_names_the_last_decision(place, tmp_path):
-    made = audit_log_in(tmp_path, passes=1)
+    made = audit_log_in(tmp_path, audit="all")
     made.write(decision(at=AT - 90 * 86400))
     made.close()
     async with let_in(
@@ -559,7 +559,7 @@ async def test_decision_without_document_says_so(place, console, tmp_path):
 
 
 async def test_report_only_decision_is_not_shown_as_refused(place, tmp_path):
-    made = audit_log_in(tmp_path, passes=1)
+    made = audit_log_in(tmp_path, audit="all")
     deferred = Verdict(
         action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"
     )
@@ -680,20 +680,6 @@ async def test_missing_document_is_reported(place):
 
     assert "No store keeps documents" in page
     assert "This decision cannot be judged again: the document" in page
-
-
-async def test_repeats_are_shown_with_their_decision(place, tmp_path):
-    made = audit_log_in(tmp_path, aggregate=60)
-    for _ in range(5):
-        made.write(decision(at=AT))
-    made.close()
-    async with let_in(
-        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
-    ) as browser:
-        page, front = await read(browser, "/decisions/w-1"), await read(browser, "/")
-
-    assert "4 more decisions like this one" in page
-    assert "<b>5</b><span>refused" in front
 
 
 async def test_long_file_is_shown_around_its_line(place, tmp_path):

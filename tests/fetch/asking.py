@@ -27,7 +27,7 @@ BRIEF = {
     "connect_timeout": "10",
     "first_byte_timeout": "10",
     "fetch_timeout": "20",
-    "audit_passes": "all",
+    "audit": "all",
 }
 FETCHERS = [
     "direct",

@@ -45,7 +45,7 @@ def admission_of(tmp_path, clock, build_guard):
         guard = build_guard(
             ScriptedFetcher({f"{SITE}/robots.txt": outcome}),
             component="envoy",
-            audit_log=audit_log_in(tmp_path, passes=1, component="envoy"),
+            audit_log=audit_log_in(tmp_path, audit="all", component="envoy"),
             clocks=clocks,
             **options,
         )

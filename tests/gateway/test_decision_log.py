@@ -9,8 +9,10 @@ import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, decision
 
 from robots_guard.audit.privacy import Privacy
+from robots_guard.core.access import Failed, Failure
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Exemption
 from robots_guard.gateway.decision_log import LOGGER, MAX_LINES, WINDOW, DecisionLog
 
 
@@ -56,6 +58,30 @@ def test_repeats_of_a_kind_are_counted(lines):
     ]
     log.add(decision("https://a.test/private/again", at=AT + WINDOW))
     assert lines[1].startswith("drop (disallowed): GET https://a.test/private/again")
+
+
+def test_decisions_that_differ_in_what_a_report_groups_by_are_of_different_kinds(lines):
+    """Such as the owner of an override whose id is the same, or the failure of a robots.txt."""
+    shop = Exemption(id="shop", owner="ann", reason="contract", expires=AT)
+    made = decision(verdict=DEFER, override=shop)
+    unreachable = begin(made.question.origin, None, "direct")
+    sent = msgspec.structs.replace(made.question, sent=True)
+    failed = {each: unreachable.next(Failed(failure=each), AT).policy for each in Failure}
+    log = DecisionLog("drops", Privacy())
+    kinds = [
+        decision(verdict=DEFER),
+        made,
+        msgspec.structs.replace(made, override=msgspec.structs.replace(shop, owner="bob")),
+        msgspec.structs.replace(made, policy=failed[Failure.DNS]),
+        msgspec.structs.replace(made, policy=failed[Failure.TIMEOUT]),
+        decision(verdict=msgspec.structs.replace(DEFER, detail="timeout")),
+        msgspec.structs.replace(decision(), question=sent),
+        decision(verdict=DROP),
+        decision(verdict=DROP, agent="otherbot"),
+    ]
+    for each in [*kinds, *kinds]:
+        log.add(each)
+    assert len(lines) == len(kinds)
 
 
 def test_a_loop_over_many_sites_has_a_bounded_number_of_lines(lines):

@@ -72,7 +72,7 @@ def integration(certifier, tmp_path_factory):
     (line,) = re.findall(r"^\$ robots-guard proxy (.*)$", code_block("console"), re.MULTILINE)
     options = shlex.split(line.replace(DOCS_PROXY, "127.0.0.1:0"))
     with proxy(
-        folder, [*upstream_ca("proxy", folder / "origins.pem"), *options], audit_passes="all"
+        folder, [*upstream_ca("proxy", folder / "origins.pem"), *options], audit="all"
     ) as running:
         yield running
 

@@ -26,7 +26,7 @@ def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
         "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
         "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
     }
-    settings |= {"ROBOTS_GUARD_AUDIT_PASSES": "all", **MODES[mode].get("settings", {})}
+    settings |= {"ROBOTS_GUARD_AUDIT": "all", **MODES[mode].get("settings", {})}
     pages = [f"{rules.url}/private/x", f"{rules.url}/open", f"{none.url}/open", f"{slow.url}/open"]
 
     done = crawl(pages, settings, deferred_api="deferred_api" in MODES[mode], timeout=60)
@@ -60,7 +60,7 @@ def test_many_silent_origins_delay_no_other_without_an_asyncio_loop(net):
 def proxied(net, tmp_path):
     def request(*targets, site=None, **settings):
         site = site or net.origin(RULES)
-        with mitmdump(tmp_path, fetch="direct", audit_passes="all", **settings) as integration:
+        with mitmdump(tmp_path, fetch="direct", audit="all", **settings) as integration:
             statuses = [plain(integration, f"{site.url}{target}").status for target in targets]
             return site, statuses, integration.records()
 

@@ -36,7 +36,7 @@ BRIEF = {
     "connect_timeout": "8",
     "first_byte_timeout": "8",
     "fetch_timeout": "10",
-    "audit_passes": "all",
+    "audit": "all",
 }
 RUNS = [
     *(

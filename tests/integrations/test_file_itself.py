@@ -31,7 +31,7 @@ def gaps(site) -> list[float]:
 @pytest.mark.parametrize("start", INTEGRATIONS.values(), ids=INTEGRATIONS)
 def test_it_is_deferred_like_a_page(net, tmp_path, start):
     site = net.origin(LONG)
-    with start(tmp_path, audit_passes="all") as integration:
+    with start(tmp_path, audit="all") as integration:
         answers = [
             plain(integration, f"{site.url}/{target}")
             for target in ("open", "robots.txt", "robots.txt")

@@ -17,7 +17,7 @@ from robots_guard.gateway.placeholders import PLACEHOLDERS
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
 KINDS = ("proxy", "squid", *(["envoy"] if find_spec("envoy") else []))
-SETTINGS = {"audit_passes": "all", "refusals": "placeholder", "purposes": "ai-train"}
+SETTINGS = {"audit": "all", "refusals": "placeholder", "purposes": "ai-train"}
 RULES = "User-agent: *\nDisallow: /private/\n"
 PAGES = {"/reserved": Reply(headers=(("X-Robots-Tag", "noai"),), body="SECRET " * 3000)}
 DESTINATIONS = sorted(PLACEHOLDERS)

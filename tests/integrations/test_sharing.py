@@ -54,7 +54,7 @@ def asks(folder, store, authority) -> dict[str, Ask]:
     The proxy runs all the time; each crawl and command is a new process.
     """
     with mitmdump(
-        folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all"
+        folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit="all"
     ) as integration:
 
         def by_proxy(url: str) -> str:
@@ -76,7 +76,7 @@ def asks(folder, store, authority) -> dict[str, Ask]:
 
 def _by_scrapy(folder: Path, store: str) -> Ask:
     def ask(url: str) -> str:
-        settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
+        settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT": "all"}
         return _reason_and_fetcher(crawl([url], settings, folder=folder / "scrapy").record(url))
 
     return ask

@@ -38,7 +38,7 @@ def log(tmp_path):
     directory = tmp_path / "log"
     for day in range(3):
         compress(directory) if day else None
-        made = audit_log_in(directory, chain=True, passes=1)
+        made = audit_log_in(directory, chain=True, audit="all")
         for number in range(20):
             values = {"at": AT + day * DAY + number, "client": 'a"\u2028'}
             made.write(

@@ -11,8 +11,8 @@ from robots_guard.ports import Clocks
 from simulation.disks import DIRECTORY, View
 from simulation.kernel import Process
 
-RECORDING = LogOptions(passes=1, retention=None)
-COUNTING = LogOptions(summary=True, retention=None)
+RECORDING = LogOptions(audit="all", retention=None)
+COUNTING = LogOptions(audit="summary", retention=None)
 
 
 class Log:

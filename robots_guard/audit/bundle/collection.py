@@ -101,9 +101,7 @@ def _selected(search: Search, selection: BundleSelection) -> list[AnyRecord]:
     if wanted.kind != DECISION:
         return list(_records(search, *conditions(wanted)))
     condition, values = conditions(msgspec.structs.replace(wanted, kind=None))
-    found = list(
-        _records(search, f"kind IN ('decision', 'signals', 'repeats') AND {condition}", values)
-    )
+    found = list(_records(search, f"kind IN ('decision', 'signals') AND {condition}", values))
     return [*found, *_passes(search, wanted)]
 
 

@@ -28,7 +28,7 @@ DOES_NOT_SAY = [
     " doubts the selection can ask for any of them, and compare its SHA-256 with its digest.",
     "that no writer is missing: a writer whose files were all removed leaves no trace in those of others.",
     "that nothing was fetched which the audit log does not record: requests past the guard, those of a"
-    " guard that recorded no passes (audit, audit_passes), and those that a fail-open record counts.",
+    " guard that recorded no passes (audit = refusals), and those that a fail-open record counts.",
     "that a recorded pass was fetched: the record says that the request was permitted.",
 ]
 
@@ -161,7 +161,7 @@ def _missing_of(record: Judged, basis: Basis, parts: Parts) -> Iterator[str]:
     if basis.fetch is not None and basis.fetch.status == NOT_MODIFIED and basis.delivered is None:
         yield f"the fetch that brought the document {record.sha256}"
     if basis.delivered is not None and not has_response(basis.delivered, parts):
-        yield f"the response to {name_of(basis.delivered)} (kept with evidence = warc)"
+        yield f"the response to {name_of(basis.delivered)} (kept with audit = evidence)"
 
 
 def has_response(fetch: Fetch, parts: Parts) -> bool:

@@ -14,7 +14,7 @@ from robots_guard.audit.bundle.basis import Basis, BasisIndex, Judged
 from robots_guard.audit.bundle.contents import FORMAT, Chain, Completeness, Parts
 from robots_guard.audit.bundle.derivation import name_of, overrides_text
 from robots_guard.audit.bundle.trust import key_name
-from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats
+from robots_guard.audit.record import Fetch, Passes, Record
 from robots_guard.audit.show.markup import environment
 from robots_guard.audit.show.sentence import date_and_time, sentence_of
 from robots_guard.core.policy import PINNED
@@ -189,19 +189,13 @@ def _fetch_note(fetch: Fetch) -> tuple[str, str]:
 
 def _counted(line: Any) -> str | None:
     """A record that counts decisions, in one sentence."""
-    entry: AnyRecord = line.entry
-    if isinstance(entry, Repeats):
-        return (
-            f"{entry.count} further decisions like {entry.id} ({entry.action}, {entry.reason}) on"
-            f" {entry.origin} from {date_and_time(entry.since)} to {date_and_time(entry.until)}"
-        )
-    if entry.__struct_config__.tag == "passes":
-        plain: Any = entry
-        return (
-            f"{plain.agent} was allowed to make {plain.count} requests to {plain.origin} from"
-            f" {date_and_time(plain.since)} to {date_and_time(plain.until)}"
-        )
-    return None
+    entry = line.entry
+    if not isinstance(entry, Passes):
+        return None
+    return (
+        f"{entry.agent} was allowed to make {entry.count} requests to {entry.origin} from"
+        f" {date_and_time(entry.since)} to {date_and_time(entry.until)}"
+    )
 
 
 def _chain_note(chain: Chain, parts: Parts) -> ChainNote:

@@ -10,7 +10,7 @@ import msgspec
 from robots_guard.audit.bundle.basis import BasisIndex
 from robots_guard.audit.bundle.contents import Parts
 from robots_guard.audit.read.reader import DECISION, Filter
-from robots_guard.audit.record import AnyRecord, Record, Repeats, SignalsRecord
+from robots_guard.audit.record import AnyRecord, Record, SignalsRecord
 
 
 def selection_problems(parts: Parts, index: BasisIndex) -> Iterator[str]:
@@ -33,7 +33,7 @@ def is_selected_by(wanted: Filter, entry: AnyRecord) -> bool:
     """Whether a filter selects a record. Filters for decisions also select what is known of the
     responses."""
     if wanted.kind == DECISION:
-        is_kind = isinstance(entry, Record | SignalsRecord | Repeats)
+        is_kind = isinstance(entry, Record | SignalsRecord)
         return is_kind and msgspec.structs.replace(wanted, kind=None).admits(entry)
     return wanted.admits(entry)
 
@@ -60,8 +60,6 @@ def related_ids(entry: AnyRecord) -> set[str]:
             return {identity}
         case SignalsRecord(request=str(identity)):
             return {identity}
-        case Repeats():
-            return {entry.id}
         case _:
             return set()
 

@@ -89,7 +89,7 @@ NO_TRUST = BundleTrust()
 
 #: Follows what is said of records that no signature covers, though their writer signs.
 NOT_YET = (
-    "; unless their writer was killed, its next checkpoint (audit_checkpoint_seconds) signs them:"
+    "; unless their writer was killed, its next checkpoint (within five minutes) signs them:"
     " make the bundle again then"
 )
 #: The beginning of the findings about times without lines.
@@ -309,7 +309,7 @@ def _report_no_chain(
         findings.add(
             ClaimState.NOT_PROVEN,
             f"who wrote the {len(lines)} records of {writer}, and when: the record is consistent, but"
-            " nothing ties it to a time or a writer (audit_chain = none)",
+            " nothing ties it to a time or a writer (its log has no chain)",
         )
 
 

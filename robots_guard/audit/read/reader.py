@@ -40,7 +40,6 @@ COMPONENTS = tuple(each.value for each in Component)
 KINDS = (
     "decision",
     "signals",
-    "repeats",
     "passes",
     "fetch",
     "start",

@@ -56,8 +56,8 @@ class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What was searched: files and records, the days of the files, and the settings with which
-    writers recorded passes, each with the number of these writers. Records are counted only if
+    """What was searched: files and records, the days of the files, and the levels of `audit` at
+    which writers recorded, each with the number of these writers. Records are counted only if
     nothing is found; `records` is None otherwise."""
 
     files: int
@@ -83,7 +83,6 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     `record` is the decision that was asked for, or else the latest refusal or deferral, the latest
     pass that is no ordinary one, or the latest pass; None if there is none.
     `settings` are those of its writer, and `hides_values` says that values of its URL are hidden.
-    `repeats` are further decisions like those on the URL, which were counted without their URLs.
     `nearest` are the latest decisions of the origin, and `of_origin` the number of all, if there is
     none of the URL; otherwise they are not asked for, and `of_origin` is None.
     """
@@ -95,7 +94,6 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None
     record: Record | SignalsRecord | None
     groups: list[DecisionGroup]
-    repeats: int
     settings: dict[str, str]
     hides_values: bool
     passes: list[CountedPasses]
@@ -216,7 +214,6 @@ class _Question:
         record = self._asked or self._latest(groups)
         nearest = [] if record else self._nearest()
         records, of_origin = (None, None) if record else self._totals()
-        counted = self._counted()
         return LogAnswer(
             url=self._url,
             origin=self._origin,
@@ -225,12 +222,11 @@ class _Question:
             agent=self._wanted.agent,
             record=record,
             groups=groups,
-            repeats=self._repeats(counted) if record else 0,
             settings=self._settings_of(record) if record else {},
             hides_values=bool(
                 record and self._resource is not None and self._resource.is_hidden_in(record.url)
             ),
-            passes=[CountedPasses(*row[2:]) for row in counted if row[0] == "passes"],
+            passes=self._passes(),
             searched=self._searched(records),
             nearest=nearest,
             of_origin=of_origin,
@@ -243,7 +239,7 @@ class _Question:
         where, values = self._search.condition
         narrow, moments = self._moments()
         rows = self._search.rows(
-            f'SELECT {columns}, CAST(sum(coalesce(sampled, 1)) AS BIGINT), min("at"), max("at"),'
+            f'SELECT {columns}, count(*), min("at"), max("at"),'
             f' max_by(id, "at") FROM records WHERE {narrow} AND {where} GROUP BY ALL ORDER BY max("at") DESC',
             [*moments, *values],
         )
@@ -291,32 +287,16 @@ class _Question:
         read = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
         return [each for each in read if isinstance(each, Record | SignalsRecord)]
 
-    def _counted(self) -> list[tuple[Any, ...]]:
-        """What was counted without URLs: repeats by the id of the decision that they are like, and
-        passes by agent."""
+    def _passes(self) -> list[CountedPasses]:
+        """What was counted without URLs, by agent."""
         where, values = conditions(self._period)
-        kinds = "kind IN ('repeats', 'passes')"
         rows = self._search.rows(
-            "SELECT kind, coalesce(id, ''), coalesce(agent, ''), coalesce(component, ''),"
-            f" CAST(sum(count) AS BIGINT), min(since), max(until) FROM records WHERE {where}"
-            f" AND {kinds} GROUP BY ALL ORDER BY ALL",
+            "SELECT coalesce(agent, ''), coalesce(component, ''), CAST(sum(count) AS BIGINT),"
+            f" min(since), max(until) FROM records WHERE {where} AND kind = 'passes'"
+            " GROUP BY ALL ORDER BY ALL",
             values,
         )
-        return list(rows)
-
-    def _repeats(self, counted: list[tuple[Any, ...]]) -> int:
-        """How many further decisions were counted that are like those on the URL."""
-        counts = {row[1]: row[4] for row in counted if row[0] == "repeats"}
-        if not counts:
-            return 0
-        where, values = self._search.condition
-        narrow, moments = self._moments()
-        own = self._search.rows(
-            f"SELECT DISTINCT id FROM records WHERE {narrow} AND {where} AND id IN"
-            f" ({', '.join('?' for _ in counts)})",
-            [*moments, *values, *counts],
-        )
-        return sum(counts[identity] for (identity,) in own)
+        return [CountedPasses(*row) for row in rows]
 
     def _settings_of(self, record: Record | SignalsRecord) -> dict[str, str]:
         """The settings of a record's writer; none if its start record is gone."""
@@ -358,8 +338,7 @@ class _Question:
     def _searched(self, records: int | None) -> Searched:
         """What was searched."""
         sql = (
-            "SELECT coalesce(nullif(nullif(settings->>'$.audit_passes', 'None'), ''),"
-            " settings->>'$.audit', ''), count(DISTINCT writer)"
+            "SELECT coalesce(settings->>'$.audit', ''), count(DISTINCT writer)"
             " FROM records WHERE kind = 'start' GROUP BY 1 ORDER BY 1"
         )
         return Searched(

@@ -1,7 +1,7 @@
 """The figures on the decisions in an audit log, for the report and for the overview of the console.
 
-Invariant: a record counts as the number of decisions that it stands for: a sampled one as many as
-were sampled, a record of repeats or passes as many as it counts.
+Invariant: a record counts as the number of decisions that it stands for: a record of passes as many
+as it counts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _COUNTED = """
     SELECT kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until,
            failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
            CASE WHEN {time} BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN {time} END AS time,
-           greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) WHEN 'signals' THEN 1
-                    ELSE count END, 0) AS n, job, defers
-    FROM records WHERE {where} AND (kind IN ('repeats', 'passes', 'fail-open') OR {decisions})
+           CASE WHEN kind IN ('decision', 'signals') THEN 1 ELSE greatest(count, 0) END AS n, job, defers
+    FROM records WHERE {where} AND (kind IN ('passes', 'fail-open') OR {decisions})
 """
 # A record of passes is written up to minutes after the last of them.
 _TIME = "CASE kind WHEN 'passes' THEN TRY_CAST(until AS TIMESTAMP) ELSE time END"
@@ -143,9 +142,7 @@ def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
 def with_settings(counts: Counts, search: Search, since: str | None) -> Counts:
     """Return the counts. If there is no pass among them, the settings of the writers say whether
     passes were recorded at all."""
-    if counts.has_passes or passes_recorded(search, since) in ("none", "mixed"):
-        return counts
-    return counts._replace(has_passes=True)
+    return counts._replace(has_passes=counts.has_passes or passes_recorded(search, since))
 
 
 def counts_of(rows: Iterable[tuple[Any, ...]]) -> Counts:
@@ -169,28 +166,19 @@ def _all_kinds(wanted: Filter) -> Filter:
     return msgspec.structs.replace(wanted, kind=None)
 
 
-def passes_recorded(search: Search, since: str | None = None) -> str:
-    """Return how integrations recorded ordinary PASSes, from the day of `since` on: `none`,
-    `summary`, `sampled` or `all`; `mixed` if they differed.
+def passes_recorded(search: Search, since: str | None = None) -> bool:
+    """Return whether there are integrations, and each recorded or counted ordinary PASSes from the
+    day of `since` on.
 
     The command line and the console are not considered: no request follows their PASSes.
     """
-    values = [(since or "")[:10], [*_NO_INTEGRATIONS]]
     found = search.rows(
-        "SELECT DISTINCT settings->>'audit_passes' FROM records"
+        "SELECT DISTINCT settings->>'audit' FROM records"
         " WHERE kind = 'start' AND \"at\" >= ? AND NOT list_contains(?, component)",
-        values,
+        [(since or "")[:10], [*_NO_INTEGRATIONS]],
     )
-    levels = {_level(passes) for (passes,) in found}
-    if len(levels) > 1:
-        return "mixed"
-    return levels.pop() if levels else "none"
-
-
-def _level(passes: str | None) -> str:
-    if passes is not None and passes.startswith("sample:"):
-        return "sampled"
-    return passes if passes in ("summary", "all") else "none"
+    levels = {level for (level,) in found}
+    return bool(levels) and levels <= {"summary", "all", "evidence"}
 
 
 class Decisions:

@@ -19,12 +19,10 @@ MOST = 10  # origins and files that are shown
 _SITE = [reason for reason, meaning in MEANINGS.items() if meaning.fault is Party.SITE]
 _REFUSALS = f"""
     WITH refused AS (
-        SELECT origin, "at", greatest(CASE kind WHEN 'repeats' THEN count
-                                      ELSE coalesce(sampled, 1) END, 0) AS n
-        FROM records WHERE (kind = 'repeats' OR {DECISIONS}) AND action = 'drop'
+        SELECT origin, "at" FROM records WHERE {DECISIONS} AND action = 'drop'
         AND origin IS NOT NULL AND reason IN (SELECT unnest(?))
     )
-    SELECT origin, min("at"), sum(n), count(*) OVER () FROM refused
+    SELECT origin, min("at"), count(*), count(*) OVER () FROM refused
     WHERE "at" >= ? AND origin NOT IN (
         SELECT DISTINCT origin FROM refused WHERE "at" >= ? AND "at" < ?
     ) GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT {MOST}

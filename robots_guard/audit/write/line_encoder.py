@@ -57,36 +57,21 @@ class LineEncoder:
         """The number of common parts that are kept."""
         return len(self._known)
 
-    def line_of(
-        self,
-        decision: Decision,
-        writer: Writer,
-        *,
-        seq: int,
-        mono: float | None,
-        sampled: int | None = None,
-    ) -> bytes:
+    def line_of(self, decision: Decision, writer: Writer, *, seq: int, mono: float | None) -> bytes:
         """The line of `record_of` with the same arguments."""
         if _is_common(decision):
             try:  # `suppress` takes a twentieth of the time of a line
-                return self._line_of_parts(decision, writer, seq, mono, sampled)
+                return self._line_of_parts(decision, writer, seq, mono)
             except UnicodeEncodeError:  # a lone surrogate, in a name or a token
                 pass
-        return record_of(
-            decision, writer, seq=seq, mono=mono, privacy=self._privacy, sampled=sampled
-        ).line_of_json()
+        return record_of(decision, writer, seq=seq, mono=mono, privacy=self._privacy).line_of_json()
 
     def _line_of_parts(
-        self,
-        decision: Decision,
-        writer: Writer,
-        seq: int,
-        mono: float | None,
-        sampled: int | None,
+        self, decision: Decision, writer: Writer, seq: int, mono: float | None
     ) -> bytes:
         """The same for a decision that is common. Raises UnicodeEncodeError."""
-        key = _key_of(decision, sampled)
-        common = self._known.get(key) or self._learn(key, decision, sampled)
+        key = _key_of(decision)
+        common = self._known.get(key) or self._learn(key, decision)
         head = head_of(decision, common.origin, writer, seq, mono, self._privacy)
         encoded = printable(_encoder.encode(head))[:-1]
         seconds, microseconds = age_of(decision), elapsed_us_of(decision)
@@ -96,10 +81,10 @@ class LineEncoder:
         parts = (encoded, common.start, age, common.middle, elapsed, common.end)
         return b"".join(parts)
 
-    def _learn(self, key: Hashable, decision: Decision, sampled: int | None) -> _Common:
+    def _learn(self, key: Hashable, decision: Decision) -> _Common:
         """Encode what the lines with this key have in common, and keep it unless the key is long.
         Raises UnicodeEncodeError."""
-        record = record_of(decision, privacy=self._privacy, sampled=sampled)
+        record = record_of(decision, privacy=self._privacy)
         varying: dict[str, Any] = {"url": msgspec.Raw(_MARK), "elapsed_us": msgspec.Raw(_MARK)}
         if record.age is not None:
             varying["age"] = msgspec.Raw(_MARK)
@@ -127,7 +112,7 @@ def _is_common(decision: Decision) -> bool:
     )
 
 
-def _key_of(decision: Decision, sampled: int | None) -> Hashable:
+def _key_of(decision: Decision) -> Hashable:
     return (
         decision.question.origin,
         decision.verdict,
@@ -136,7 +121,6 @@ def _key_of(decision: Decision, sampled: int | None) -> Hashable:
         decision.source,
         decision.override,
         decision.placeholder,
-        sampled,
         _policy_key(decision.policy) if decision.policy else None,
     )
 

@@ -1,7 +1,7 @@
 """The audit log of an integration: it selects which decisions and events are recorded.
 
-DROP and DEFER are always recorded, and so is a PASS that a relaxation or an exemption caused;
-`passes` selects among all other PASSes, and with `summary` they are counted.
+DROP and DEFER are always recorded, and so is a PASS that a relaxation or an exemption caused; the
+level `audit` says whether all other PASSes are counted or recorded.
 audit/write/writer.py writes the records, in a directory that all integrations share.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import math
 import os
 import secrets
@@ -18,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -44,10 +43,15 @@ from robots_guard.audit.write.runs import (
     pass_fields,
     pass_key,
     passes_record_of,
-    repeat_key,
-    repeats_of,
 )
-from robots_guard.audit.write.writer import PAUSE, Encode, Head, LogWriter, WriterOptions
+from robots_guard.audit.write.writer import (
+    CHECKPOINT_SECONDS,
+    PAUSE,
+    Encode,
+    Head,
+    LogWriter,
+    WriterOptions,
+)
 from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
@@ -62,27 +66,20 @@ LATEST = 10.0  # seconds between the end of a run and its record in an idle proc
 # Every request is compared with these. On Python 3.11, naming a member of an enum is a call.
 _PASS, _BYPASSED = Action.PASS, Reason.BYPASSED
 
-#: Makes the record of a run, given the time and the fields common to all records.
-RunRecord = Callable[[Run[Any], float, Head], Entry]
-
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit log records, and for how long it is kept.
 
-    `passes` = n records every n-th ordinary PASS, 0 none; with `summary`, those that are not
-    recorded are counted. `aggregate` is the number of seconds within which repeats are only
-    counted, 0 for never. With `writes_idle`, counts and checkpoints are also written if no further
-    record comes.
-    With `retention` None, nothing is compressed or removed.
+    `audit` is the level: `refusals` records no ordinary PASS, `summary` counts them, `all` records
+    each, and `evidence` also keeps what sites answered. (The hash chain is the writer's.) With
+    `writes_idle`, counts and checkpoints are also written if no further record comes. With
+    `retention` None, nothing is compressed or removed.
     """
 
-    passes: int = 0
-    summary: bool = False
+    audit: Literal["refusals", "summary", "all", "evidence"] = "refusals"
     writes_idle: bool = False
-    aggregate: float = 0.0
     privacy: Privacy = DEFAULT
     retention: Retention | None = Retention()
-    warc: bool = False
 
 
 class FileAuditLog:
@@ -107,7 +104,7 @@ class FileAuditLog:
         self._writing = writing or WriterOptions()
         self._files = files
         self._tokens = tokens
-        self._passed = itertools.count()
+        self._records_passes = self._log_options.audit in ("all", "evidence")
         try:
             make_directory(directory, files)
             self._privacy = _with_key(self._log_options.privacy, directory, files)
@@ -135,11 +132,11 @@ class FileAuditLog:
     def write(self, decision: Decision) -> None:
         """Record a decision if it is to be recorded. Raises AuditLogError if it could not be
         written."""
-        weight = self._weight(decision)
-        if weight:
-            self._write(decision, weight)
-            if self._counters:
-                self._write_ended_runs(decision.at)
+        if self._is_recorded(decision):
+            if decision.response is not None:
+                self._keep_signals(decision)
+            self._append(decision.at, partial(self._encode, decision))
+            self._write_ended_runs(decision.at)
             return
         passes = self._passes
         if passes is None or decision.response is not None:
@@ -176,7 +173,8 @@ class FileAuditLog:
         _audit_logs.discard(self)
         self._alarm.cancel()
         self._checkpoint_alarm.cancel()
-        self._write_all_runs()
+        if self._passes is not None:
+            self._write_all_runs(self._passes)
         if self._writer:
             self._writer.close()
         if self._evidence:
@@ -184,18 +182,13 @@ class FileAuditLog:
 
     # -- what is recorded --------------------------------------------------------------------------
 
-    def _weight(self, decision: Decision) -> int:
-        """The number of decisions that this one's record stands for; 0 if it is not to be recorded."""
-        if decision.response is not None and states_something_itself(decision):
-            return 1
-        if is_always_recorded(decision):
-            return 1
-        every = self._log_options.passes
-        if every and next(self._passed) % every == 0:
-            return every
-        return 0
+    def _is_recorded(self, decision: Decision) -> bool:
+        """Whether a decision has a record of its own."""
+        if self._records_passes or is_always_recorded(decision):
+            return True
+        return decision.response is not None and states_something_itself(decision)
 
-    def _encode(self, decision: Decision, weight: int, seq: int, mono: float) -> bytes:
+    def _encode(self, decision: Decision, seq: int, mono: float) -> bytes:
         """The line of a decision, which is the record with this number."""
         assert self._writer is not None  # the writer calls this
         identity = self._writer.identity
@@ -203,67 +196,47 @@ class FileAuditLog:
             return signals_record_of(
                 decision, identity, seq=seq, mono=mono, privacy=self._privacy
             ).line_of_json()
-        return self._lines.line_of(
-            decision, identity, seq=seq, mono=mono, sampled=weight if weight > 1 else None
-        )
+        return self._lines.line_of(decision, identity, seq=seq, mono=mono)
 
     # -- what is counted ---------------------------------------------------------------------------
-
-    def _write(self, decision: Decision, weight: int) -> None:
-        """Record a decision that is to be recorded, or count it if it repeats a recorded one."""
-        if decision.response is not None:
-            self._keep_signals(decision)
-        repeats, encode = self._repeats, partial(self._encode, decision, weight)
-        if repeats is None or decision.response is not None:
-            self._append(decision.at, encode)
-            return
-        key = repeat_key(decision)
-        if not repeats.count(key, decision.at, weight):
-            self._append(decision.at, encode)
-            repeats.begin(key, decision.at, decision)
-            self._alarm.set(min(self._log_options.aggregate, WINDOW))
 
     def _write_ended_runs(self, at: float | None = None) -> None:
         """Write the runs that have ended, by the time `at` if one is given. If one cannot be
         written, it and the remaining ones are retried later, so that they neither delay decisions
         nor cause refusals."""
-        for runs, record in self._counters:
-            if at is not None:
-                runs.end(at)
-            if runs.ended:
-                self._write_ended(runs, record)
-
-    def _write_ended(self, runs: RunCounter[Any], record: RunRecord) -> None:
+        runs = self._passes
+        if runs is None:
+            return
+        if at is not None:
+            runs.end(at)
         now = self._clocks.monotonic()
         while (run := runs.next_ended(now)) is not None:
             try:
-                self._append_run(run, record, is_tried_again=True)
+                self._append_run(run, is_tried_again=True)
             except UnconfirmedRecord:
                 continue  # written again, it would be counted twice
             except AuditLogError:
                 runs.postpone(run, now + PAUSE)
                 return
 
-    def _write_all_runs(self) -> None:
+    def _write_all_runs(self, runs: RunCounter[PassFields]) -> None:
         """Write every run before closing. A run that cannot be written is lost."""
-        for runs, record in self._counters:
-            runs.end_all()
-            while (run := runs.next_ended(math.inf)) is not None:
-                with contextlib.suppress(AuditLogError):
-                    self._append_run(run, record)
-            if runs.lost and self._writer:
-                self._writer.lost += runs.lost
+        runs.end_all()
+        while (run := runs.next_ended(math.inf)) is not None:
+            with contextlib.suppress(AuditLogError):
+                self._append_run(run)
+        if runs.lost and self._writer:
+            self._writer.lost += runs.lost
 
-    def _append_run(
-        self, run: Run[Any], record: RunRecord, *, is_tried_again: bool = False
-    ) -> None:
+    def _append_run(self, run: Run[PassFields], *, is_tried_again: bool = False) -> None:
         now = self._clocks.now()
-        self._append_entry(now, partial(record, run, now), is_tried_again=is_tried_again)
+        record = partial(passes_record_of, run, now)
+        self._append_entry(now, record, is_tried_again=is_tried_again)
 
     def _write_idle(self) -> None:
         """Write the runs that have ended in a process that records nothing else."""
         self._write_ended_runs(self._clocks.now())
-        if not all(runs.is_empty for runs, _ in self._counters):
+        if self._passes is not None and not self._passes.is_empty:
             self._alarm.set(LATEST)
 
     def _cover_idle(self) -> None:
@@ -328,30 +301,23 @@ class FileAuditLog:
         except OSError as error:
             path = self._writer.path if self._writer else self.directory
             raise AuditLogError(f"{path}: {error.strerror or error}") from error
-        self._checkpoint_alarm.set(self._writing.checkpoint_seconds)
+        self._checkpoint_alarm.set(CHECKPOINT_SECONDS)
 
     def _reset(self) -> None:
         """Create the state that belongs to one process: locks, counts, and no writer yet."""
         self._opening = threading.Lock()
         self._writer: LogWriter | None = None
-        self._repeats: RunCounter[Decision] | None = None
+        level, writes_idle = self._log_options.audit, self._log_options.writes_idle
         self._passes: RunCounter[PassFields] | None = None
-        self._evidence: Evidence | None = None
-        self._counters: list[tuple[RunCounter[Any], RunRecord]] = []
-        if self._log_options.aggregate:
-            self._repeats = RunCounter(self._log_options.aggregate)
-            self._counters.append((self._repeats, partial(repeats_of, privacy=self._privacy)))
-        if self._log_options.summary:
+        if level == "summary":
             self._passes = RunCounter(WINDOW)
-            self._counters.append((self._passes, passes_record_of))
-        writes_idle, writing = self._log_options.writes_idle, self._writing
+        self._evidence: Evidence | None = None
+        if level == "evidence":
+            self._evidence = self._open_evidence()
         self._alarm = Alarm(self._write_idle, is_enabled=writes_idle)
         self._checkpoint_alarm = Alarm(
-            self._cover_idle,
-            is_enabled=writes_idle and writing.chain and writing.checkpoint_seconds > 0,
+            self._cover_idle, is_enabled=writes_idle and self._writing.chain
         )
-        if self._log_options.warc:
-            self._evidence = self._open_evidence()
 
     def reset_after_fork(self) -> None:
         """Start afresh in a forked child, before any of its code runs: a lock may have been held by
@@ -423,8 +389,8 @@ def states_something_itself(decision: Decision) -> bool:
 
 
 def is_always_recorded(decision: Decision) -> bool:
-    """Whether a decision is recorded whatever `passes` says: it did not pass, or passed by an
-    operator's choice."""
+    """Whether a decision is recorded at every level: it did not pass, or passed by an operator's
+    choice."""
     verdict = decision.verdict
     return (
         verdict.action is not _PASS

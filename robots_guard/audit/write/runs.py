@@ -1,15 +1,10 @@
-"""Runs: decisions that are alike are counted, and each count becomes one record.
-
-    repeats   decisions like one that was just recorded, counted instead of written
-    passes    ordinary PASSes, of which a record states how many there were of a kind
+"""Runs: decisions that are alike are counted, and each count of ordinary PASSes becomes one record.
 
 A run ends some seconds after its first decision, or earlier if there are too many runs. The audit
 log writes the runs that have ended with its next record, in an idle process soon after they have
 ended, and all of them when it is closed. A killed process loses its running counts.
 
-Invariant: a repeat is counted only if a record of its kind has been written. The first of a kind is
-therefore always written, even if several threads decide at once or a write fails. No PASS depends
-on its count: it is returned whether the count can be written or not.
+Invariant: no PASS depends on its count: it is returned whether the count can be written or not.
 """
 
 from __future__ import annotations
@@ -17,13 +12,12 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from robots_guard.audit.privacy import DEFAULT, Privacy, cut
-from robots_guard.audit.record import LONGEST_USER_AGENT, SCHEMA, Passes, Repeats, moment, record_of
-from robots_guard.core.reasons import Reason
+from robots_guard.audit.privacy import cut
+from robots_guard.audit.record import LONGEST_USER_AGENT, SCHEMA, Passes, moment
 from robots_guard.core.verdict import Decision
 
 T = TypeVar("T")
@@ -73,15 +67,15 @@ class RunCounter(Generic[T]):
         """Whether nothing is counted or to be written."""
         return not (self._runs or self.ended)
 
-    def count(self, key: Hashable, at: float, weight: int = 1) -> bool:
-        """Count `weight` decisions in their run. False if no run of this key has begun."""
+    def count(self, key: Hashable, at: float) -> bool:
+        """Count a decision in its run. False if no run of this key has begun."""
         with self._lock:
             if not self._after < at < self._before:
                 self._end(at)
             run = self._runs.get(key)
             if run is None:
                 return False
-            run.count += weight
+            run.count += 1
             run.until = at
             return True
 
@@ -150,74 +144,6 @@ class RunCounter(Generic[T]):
             self.lost += 1
 
 
-# -- repeats ---------------------------------------------------------------------------------------
-
-
-def _failure(decision: Decision) -> Any:
-    """Why robots.txt could not be fetched."""
-    if decision.policy is None or decision.policy.trouble is None:
-        return None
-    return decision.policy.trouble.failure
-
-
-def _unexplained(decision: Decision) -> Any:
-    """What a report shows for an unreachable robots.txt if no failure is known."""
-    if decision.verdict.reason is not Reason.UNREACHABLE or _failure(decision) is not None:
-        return None
-    return decision.verdict.detail
-
-
-#: The record fields, and their values, that decisions counted together have in common: all that reports group by.
-ALIKE: Mapping[str, Callable[[Decision], Any]] = {
-    "component": lambda decision: decision.component,
-    "origin": lambda decision: decision.question.origin,
-    "agent": lambda decision: decision.question.agent,
-    "action": lambda decision: decision.verdict.action,
-    "reason": lambda decision: decision.verdict.reason,
-    "rule": lambda decision: decision.verdict.rule,
-    "line": lambda decision: decision.verdict.rule and decision.verdict.rule.line,
-    "relaxed": lambda decision: decision.verdict.relaxed,
-    "would": lambda decision: decision.verdict.would,
-    "placeholder": lambda decision: decision.placeholder,
-    "escaped": lambda decision: decision.has_escaped,
-    "failure": _failure,
-    "detail": _unexplained,
-    "override": lambda decision: decision.override and decision.override.id,
-    "override_owner": lambda decision: decision.override and decision.override.owner,
-    "override_reason": lambda decision: decision.override and decision.override.reason,
-    "override_expires": lambda decision: decision.override and decision.override.expires,
-}
-
-
-def repeat_key(decision: Decision) -> tuple[Any, ...]:
-    """The values that decisions counted together have in common."""
-    return tuple([value(decision) for value in ALIKE.values()])
-
-
-def repeats_of(
-    run: Run[Decision], now: float, head: dict[str, Any], privacy: Privacy = DEFAULT
-) -> Repeats:
-    """The record of a run that has ended. `head` has the fields common to all records, except
-    `schema` and `at`.
-
-    Its time is `now` and not that of the run, because a file is in order of time and belongs to a
-    day.
-    """
-    first = record_of(run.like, privacy=privacy)
-    common = {
-        name: getattr(first, name) for name, value in ALIKE.items() if value(run.like) is not None
-    }
-    return Repeats(
-        **head | common,
-        schema=SCHEMA,
-        at=moment(now),
-        id=run.like.id,
-        count=run.count,
-        since=moment(run.since),
-        until=moment(run.until),
-    )
-
-
 # -- passes ----------------------------------------------------------------------------------------
 
 WINDOW = 60.0  # seconds that a record of passes counts
@@ -255,7 +181,11 @@ def _sha256(decision: Decision) -> str | None:
 
 def passes_record_of(run: Run[PassFields], now: float, head: dict[str, Any]) -> Passes:
     """The record of a run that has ended. `head` has the fields common to all records, except
-    `schema` and `at`; its time is `now`, as that of `repeats`."""
+    `schema` and `at`.
+
+    Its time is `now` and not that of the run, because a file is in order of time and belongs to a
+    day.
+    """
     return Passes(
         **head | run.like,
         schema=SCHEMA,

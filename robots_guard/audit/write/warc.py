@@ -58,7 +58,7 @@ class Evidence:
         try:
             import warcio  # noqa: F401  used later; a missing extra is reported at the start
         except ImportError as error:
-            raise MissingExtra("audit", "audit = evidence, or evidence = warc,") from error
+            raise MissingExtra("audit", "audit = evidence") from error
         self._directory = directory
         self._files = files
         self._sync = sync

@@ -40,6 +40,9 @@ log = logging.getLogger("robots_guard")
 
 DAY = 86400.0  # seconds
 CHECKPOINT = 1000  # lines of a chain between two checkpoints
+#: Seconds between them, if there are lines. A killed process leaves at most the lines of this time
+#: uncovered, and a signature each five minutes costs nothing that could be measured.
+CHECKPOINT_SECONDS = 300.0
 PAUSE = 1.0  # seconds between two attempts to continue in another file
 
 Head = dict[str, Any]  # the fields common to all records, except `schema` and `at`
@@ -51,15 +54,14 @@ class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a writer writes.
 
     `rotate_bytes` limits the size of a file; a `start` record contains the `settings`. A chain has a
-    checkpoint after CHECKPOINT lines, and with the first record that is `checkpoint_seconds` after
-    the last one (0: never because of the time). The `signer` signs them.
+    checkpoint after CHECKPOINT lines, and with the first record that is CHECKPOINT_SECONDS after
+    the last one. The `signer` signs them.
     """
 
     component: str = ""
     job: str = ""
     fsync: bool = False
     chain: bool = False
-    checkpoint_seconds: float = 300.0
     signer: Signer | None = None
     rotate_bytes: int = 256 * 1024 * 1024
     settings: dict[str, str] = {}
@@ -160,15 +162,15 @@ class LogWriter:
             if self._is_closed or not self._writing.chain or not self._since_checkpoint:
                 return None
             if self._doubt is not None:  # the next record goes to another file
-                return self._writing.checkpoint_seconds
+                return CHECKPOINT_SECONDS
             if self._is_checkpoint_due():
                 try:
                     self._write_checkpoint(moment(self._clocks.now()))
                 except OSError:
-                    return self._writing.checkpoint_seconds
+                    return CHECKPOINT_SECONDS
                 return None
             waited = self._clocks.monotonic() - self._last_checkpoint
-            return max(self._writing.checkpoint_seconds - waited, 0.0)
+            return max(CHECKPOINT_SECONDS - waited, 0.0)
 
     def close(self) -> None:
         """Write a stop record if that is possible, and close the file; remove it if it has no
@@ -213,8 +215,7 @@ class LogWriter:
         """Whether the next line of a chain is to be a checkpoint."""
         if self._since_checkpoint >= CHECKPOINT:
             return True
-        seconds = self._writing.checkpoint_seconds
-        return bool(seconds) and self._clocks.monotonic() - self._last_checkpoint >= seconds
+        return self._clocks.monotonic() - self._last_checkpoint >= CHECKPOINT_SECONDS
 
     def _write_checkpoint(self, at: str | None) -> None:
         self._write_entry(lambda head: self._checkpoint(at, head))

@@ -347,11 +347,6 @@ def _how_often(answer: LogAnswer, alike: list[DecisionGroup]) -> str:
     text = f"{_times(answer.count)}, at {time_of(last)}"
     if answer.count > 1:
         text = f"{_times(answer.count)} since {time_of(first)}, the last at {time_of(last)}"
-    if answer.repeats:
-        text += (
-            f"; {counted(answer.repeats, 'more decision')} like it on the site, which the log"
-            " counts without URLs"
-        )
     return text
 
 
@@ -454,6 +449,4 @@ def _way(setting: str) -> str:
         return "each pass was recorded"
     if setting == "summary":
         return "passes were counted without their URLs"
-    if setting.startswith("sample:"):
-        return f"one of {setting.removeprefix('sample:')} passes was recorded"
     return "ordinary passes were not recorded"

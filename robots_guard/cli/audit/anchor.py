@@ -60,7 +60,7 @@ def anchor(audit_log: str | None, tsa: str | None) -> int:
     if not heads:
         raise SettingsError(
             f"no writer in {str(directory)!r} has a whole chain:"
-            " set audit_chain to sha256, or audit_signing_key"
+            " set audit to evidence, or audit_signing_key"
         )
     if tsa is None:
         write_line(heads_statement(heads).decode().rstrip("\n"))

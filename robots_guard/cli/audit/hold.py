@@ -95,7 +95,6 @@ _reason = click.option(
 @click.option("--until", callback=_moment, metavar="TIME", help="Keep files before this time.")
 def add(
     audit_log: str | None,
-    audit_chain: str | None,
     audit_signing_key: str | None,
     origins: list[str],
     owner: str,
@@ -122,7 +121,7 @@ def add(
         until=until,
     )
     names_in(directory)  # raises SettingsError with a remedy if there is no such directory
-    with _writing(directory, audit_chain, audit_signing_key) as log:
+    with _writing(directory, audit_signing_key) as log:
         try:
             add_hold(directory, new, now, log.note)
         except AuditLogError as error:
@@ -162,7 +161,6 @@ def list_(audit_log: str | None, as_json: bool) -> None:
 @_reason
 def release(
     audit_log: str | None,
-    audit_chain: str | None,
     audit_signing_key: str | None,
     id: str,  # noqa: A002  its name
     owner: str,
@@ -171,15 +169,15 @@ def release(
     """End a hold: what is old enough is removed by the next housekeeping."""
     directory = existing_directory(audit_log)
     names_in(directory)
-    with _writing(directory, audit_chain, audit_signing_key) as log:
+    with _writing(directory, audit_signing_key) as log:
         found = release_hold(directory, id, owner, reason, CLOCKS.now(), log.note)
     click.echo(f"robots-guard: released: {safe(found.reason)} ({safe(found.owner)})", err=True)
 
 
 @contextmanager
-def _writing(directory: Path, chain: str | None, key: str | None) -> Iterator[FileAuditLog]:
+def _writing(directory: Path, key: str | None) -> Iterator[FileAuditLog]:
     """The audit log, open for the record of a change."""
-    given = {"audit_chain": chain, "audit_signing_key": key}
+    given = {"audit_signing_key": key}
     writing = settings_from(given, agent="robots_guard").writing(Component.CLI)
     options = WriterOptions(
         component=str(Component.CLI), fsync=True, chain=writing.chain, signer=writing.signer

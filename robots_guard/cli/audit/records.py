@@ -18,7 +18,6 @@ from robots_guard.audit.record import (
     Fetch,
     Passes,
     Record,
-    Repeats,
     SignalsRecord,
     Start,
     moment,
@@ -177,7 +176,7 @@ def counts_passes(directory: Path) -> bool:
 
     with Search(directory, Filter(kind="start")) as search:
         starts = (each for each in search.records() if isinstance(each, Start))
-        return any(each.settings.get("audit_passes") == "summary" for each in starts)
+        return any(each.settings.get("audit") == "summary" for each in starts)
 
 
 def note_reach(directory: Path, wanted: Filter | None) -> str:
@@ -271,7 +270,7 @@ def row_of(entry: AnyRecord) -> AuditRow:
     """Return a record as a row of the table: a decision, or another event."""
     at, component = entry.at or "", entry.component
     match entry:
-        case Record() | SignalsRecord() | Repeats() | Passes():
+        case Record() | SignalsRecord() | Passes():
             return _decision_row(entry)
         case Fetch():
             outcome, detail = entry.failure or _text(entry.status), entry.detail or ""
@@ -283,7 +282,7 @@ def row_of(entry: AnyRecord) -> AuditRow:
             return AuditRow(kind_of(entry), at, component, rule=_own_fields(entry))
 
 
-def _decision_row(entry: Record | SignalsRecord | Repeats | Passes) -> AuditRow:
+def _decision_row(entry: Record | SignalsRecord | Passes) -> AuditRow:
     """Return a decision, or a count of decisions, as a row."""
     row = AuditRow(entry.action, entry.at or "", entry.component, entry.agent, entry.reason)
     if isinstance(entry, Passes):
@@ -292,10 +291,7 @@ def _decision_row(entry: Record | SignalsRecord | Repeats | Passes) -> AuditRow:
     row = row._replace(would=entry.would or "", id=entry.id)
     if isinstance(entry, SignalsRecord):
         return row._replace(url=entry.url, rule=entry.detail or _denials(entry))
-    row = row._replace(line=_text(entry.line))
-    if isinstance(entry, Repeats):
-        return row._replace(url=entry.origin, rule=f"{entry.count} more like {entry.id}")
-    return row._replace(url=entry.url, rule=_rule_or_detail(entry))
+    return row._replace(line=_text(entry.line), url=entry.url, rule=_rule_or_detail(entry))
 
 
 def _rule_or_detail(entry: Record) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from robots_guard.audit.read.replay import TURN_NOT_COMPARED, Judgement, Replayed, replay
 from robots_guard.audit.read.search import Search, pinned_document
-from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
+from robots_guard.audit.record import AnyRecord, Fetch, Record, Start
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.pages.fetch import fetch_of_document, fetch_of_failure
 from robots_guard.console.pages.records import find_records
@@ -30,7 +30,6 @@ class Case(NamedTuple):
     record: Record
     start: Start | None  # of the record's writer
     story: list[Record]  # the decisions on the same request, in order, if it was deferred
-    repeats: int  # similar decisions that were only counted
     fetched: Fetch | None  # of the document
     failed: Fetch | None  # that gave no document
     pinned: bytes | None = None  # the document that an override pinned, as the audit log has it
@@ -110,9 +109,6 @@ def case_of(search: Search, identity: str) -> Case | None:
         record=record,
         start=next((each for each in starts if isinstance(each, Start)), None),
         story=_story(record, related),
-        repeats=sum(
-            each.count for each in found if isinstance(each, Repeats) and each.id == identity
-        ),
         fetched=fetch_of_document(search, record),
         failed=fetch_of_failure(search, record),
         pinned=pinned_document(search, record.sha256 or "") if record.via == PINNED else None,

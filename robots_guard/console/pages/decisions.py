@@ -109,9 +109,7 @@ def extent_of(search: Search) -> Extent:
     (decisions,) = search.rows(
         'SELECT count(*), count(*) FILTER (action = \'pass\'), min("at"), max("at") FROM decisions'
     )
-    ((counted,),) = search.rows(
-        "SELECT coalesce(sum(count), 0) FROM records WHERE kind IN ('repeats', 'passes')"
-    )
+    ((counted,),) = search.rows("SELECT coalesce(sum(count), 0) FROM records WHERE kind = 'passes'")
     number, passes, first, last = decisions
     return Extent(number, passes, int(counted), first, last)
 

@@ -34,16 +34,15 @@ LONGEST_NAME = 300  # characters of a name that numbers are looked for in
 NAMES_LIFETIME = 10.0  # seconds for which the list of all origins is cached
 _NUMBERS = re.compile(r"([0-9]{1,18})")
 _REFUSED = f"""
-    (SELECT origin, time, greatest(CASE kind WHEN 'repeats' THEN count
-                                   ELSE coalesce(sampled, 1) END, 0) AS n
-     FROM records WHERE "at" >= ? AND "at" <= ? AND action = 'drop' AND (kind = 'repeats' OR {DECISIONS}))
+    (SELECT origin, time FROM records
+     WHERE "at" >= ? AND "at" <= ? AND action = 'drop' AND {DECISIONS})
 """
 _BY_DAY = f"""
-    SELECT origin, floor((epoch(time) - ?) / ?), sum(n) FROM {_REFUSED}
+    SELECT origin, floor((epoch(time) - ?) / ?), count(*) FROM {_REFUSED}
     WHERE origin IN (SELECT unnest(?)) GROUP BY ALL
 """
 _MOST_REFUSED = f"""
-    SELECT origin, sum(n) FROM {_REFUSED} WHERE origin IS NOT NULL
+    SELECT origin, count(*) FROM {_REFUSED} WHERE origin IS NOT NULL
     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST_SORTED}
 """
 

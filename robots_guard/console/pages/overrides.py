@@ -14,12 +14,8 @@ LONGEST_FIELD = 1000  # characters
 INVALID = "invalid"
 STATES = (*State, INVALID)
 _USES = f"""
-    SELECT override, coalesce(sum(n) FILTER (action = 'pass'), 0),
-           coalesce(sum(n) FILTER (action <> 'pass'), 0), max("at")
-    FROM (SELECT override, action, "at", greatest(CASE WHEN kind IN ('repeats', 'passes') THEN count
-                                                  ELSE coalesce(sampled, 1) END, 0) AS n
-          FROM records WHERE override IS NOT NULL AND (kind IN ('repeats', 'passes') OR {DECISIONS}))
-    GROUP BY 1
+    SELECT override, count(*) FILTER (action = 'pass'), count(*) FILTER (action <> 'pass'), max("at")
+    FROM records WHERE override IS NOT NULL AND {DECISIONS} GROUP BY 1
 """
 
 

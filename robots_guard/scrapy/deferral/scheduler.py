@@ -30,7 +30,7 @@ from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.leftovers import Leftovers
 from robots_guard.scrapy.deferral.return_state import GROUP, demoted_copy, is_returned, parked_copy
 from robots_guard.scrapy.errors import abort
-from robots_guard.scrapy.options import FALLBACK_SCHEDULER, fallback_scheduler
+from robots_guard.scrapy.options import FALLBACK_SCHEDULER
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -60,10 +60,8 @@ class GuardScheduler(BaseScheduler):
 
         Ends the process if it is configured to wrap itself.
         """
-        try:
-            wrapped: Any = load_object(fallback_scheduler(crawler.settings, DEFAULT_SCHEDULER))
-        except SettingsError as error:
-            abort(error)
+        named = crawler.settings.get(FALLBACK_SCHEDULER) or DEFAULT_SCHEDULER
+        wrapped: Any = load_object(named)
         # issubclass accepts any class with these methods
         if cls in getattr(wrapped, "__mro__", ()):
             abort(

@@ -31,7 +31,7 @@ def _index_small_files(monkeypatch):
 def directory(tmp_path):
     """A log of two days, whose files are closed."""
     for day in range(2):
-        made = audit_log_in(tmp_path / "log", passes=1)
+        made = audit_log_in(tmp_path / "log", audit="all")
         for number in range(30):
             url = f"https://site-{number % 4}.test/private/{number}"
             values = {"at": AT + day * DAY + number, "client": 'a"\u2028\x7f'}

@@ -56,7 +56,13 @@ def write(directory, *hours, url="https://a.test/robots.txt", **options):
     clock = [AT + hours[0] * HOUR]
     log = audit_log_in(
         directory,
-        **{"chain": True, "signer": SIGNER, "passes": 1, "monotonic": lambda: clock[0], **options},
+        **{
+            "chain": True,
+            "signer": SIGNER,
+            "audit": "all",
+            "monotonic": lambda: clock[0],
+            **options,
+        },
     )
     for hour in hours:
         clock[0] = AT + hour * HOUR

@@ -48,10 +48,10 @@ async def log(tmp_path):
     """A log with a refusal and two passes by a pinned file, of which the site's own forbids one."""
     (tmp_path / "pinned.txt").write_bytes(RULES)
     (tmp_path / "overrides.toml").write_text(OVERRIDES)
-    settings = {"agent": "mybot", "audit_passes": "all"}
+    settings = {"agent": "mybot", "audit": "all"}
     written = audit_log_in(
         tmp_path / "log",
-        passes=1,
+        audit="all",
         chain=True,
         settings=Settings(**settings).writing("cli").settings,
     )

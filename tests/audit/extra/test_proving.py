@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 import shutil
@@ -57,15 +58,14 @@ def write_log(directory, signer, *, writers=2):
     """Some writers, one after the other, each with a few files, checkpoints and fetches. A checkpoint follows each
     fourth record, because its monotonic clock counts the calls."""
     for number in range(writers):
-        ticks = iter(range(10**9))
+        ticks = itertools.count(0.0, 30.0)
         log = audit_log_in(
             directory,
             signer=signer,
             chain=True,
-            warc=True,
+            audit="evidence",
             rotate_bytes=2500,
-            checkpoint_seconds=10,
-            monotonic=lambda ticks=ticks: float(next(ticks)),
+            monotonic=ticks.__next__,
         )
         log.note(fetch(number))
         log.note(fetch(number + 10, 404, AT + 1))
@@ -546,7 +546,7 @@ def test_a_changed_warc_record_is_found(forged, old, new):
 
 
 def test_evidence_that_housekeeping_removed_is_not_missing(tmp_path):
-    log = audit_log_in(tmp_path, warc=True, chain=True)
+    log = audit_log_in(tmp_path, audit="evidence", chain=True)
     log.note(fetch(1))
     (evidence,) = tmp_path.glob("*.warc.gz")
     log.announce_removal(evidence.name)

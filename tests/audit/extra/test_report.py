@@ -124,7 +124,7 @@ def test_report_without_store_and_verification_says_so(place):
 
 
 def test_shares_are_known_where_passes_are_recorded(tmp_path):
-    log = audit_log_in(tmp_path, passes=1)
+    log = audit_log_in(tmp_path, audit="all")
     for number in range(40):
         log.write(decision(f"https://a.test/{number}", DROP if number < 10 else PASS, at=AT))
     log.close()
@@ -134,9 +134,9 @@ def test_shares_are_known_where_passes_are_recorded(tmp_path):
     assert first == "Of 40 requests, 10 were refused (25.0 %), 0 were deferred, and 30 passed."
 
 
-@pytest.mark.parametrize(("passes", "known"), [("summary", True), ("none", False)])
-def test_that_nothing_passed_is_known_from_the_settings(tmp_path, passes, known):
-    log = audit_log_in(tmp_path, component="proxy", settings={"audit_passes": passes})
+@pytest.mark.parametrize(("audit", "known"), [("summary", True), ("refusals", False)])
+def test_that_nothing_passed_is_known_from_the_settings(tmp_path, audit, known):
+    log = audit_log_in(tmp_path, component="proxy", settings={"audit": audit})
     log.write(decision(verdict=DROP, at=AT))
     log.close()
     with Search(tmp_path) as search:

@@ -27,7 +27,7 @@ def made_once(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made") / "jour[nal]*'s"
     for number, step in enumerate((lambda: None, lambda: compress(directory), lambda: None)):
         at = AT + number * DAY
-        log = audit_log_in(directory, component="scrapy", chain=True, passes=1, now=at + 3)
+        log = audit_log_in(directory, component="scrapy", chain=True, audit="all", now=at + 3)
         log.write(decision(f"https://a.test/private/{number}", at=at))
         log.write(
             decision(

@@ -103,23 +103,23 @@ def test_a_record_has_the_statements_and_the_uses(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("statements", "passes", "is_recorded"),
+    ("statements", "audit", "is_recorded"),
     [
-        ([NOINDEX], 0, True),  # the response says it itself
-        ([TRAINING], 0, False),  # its robots.txt does: like an ordinary PASS
-        ([TRAINING], 1, True),
+        ([NOINDEX], "refusals", True),  # the response says it itself
+        ([TRAINING], "refusals", False),  # its robots.txt does: like an ordinary PASS
+        ([TRAINING], "all", True),
     ],
 )
 def test_a_pass_with_statements_of_the_policy_only_is_an_ordinary_pass(
-    tmp_path, statements, passes, is_recorded
+    tmp_path, statements, audit, is_recorded
 ):
-    write(tmp_path, response_decision(*statements), passes=passes)
+    write(tmp_path, response_decision(*statements), audit=audit)
     assert bool(read(tmp_path)) is is_recorded
 
 
 def test_responses_are_never_only_counted(tmp_path):
     made = (response_decision(NOINDEX, identity=f"w-{n}", purposes="search") for n in range(3))
-    write(tmp_path, *made, aggregate=60.0)
+    write(tmp_path, *made, audit="summary")
     assert len(read(tmp_path)) == 3
 
 
@@ -292,7 +292,7 @@ def test_a_reservation_is_judged_again_as_it_was_recorded(tmp_path, entry):
 
 
 def test_the_evidence_has_a_metadata_record(tmp_path):
-    write(tmp_path, response_decision(NOINDEX, purposes="search"), warc=True)
+    write(tmp_path, response_decision(NOINDEX, purposes="search"), audit="evidence")
     (path,) = tmp_path.glob("*.warc.gz")
     with path.open("rb") as file:
         found = [

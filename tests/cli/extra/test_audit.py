@@ -35,7 +35,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def audit_log(directory):
-    made = audit_log_in(directory, passes=1)
+    made = audit_log_in(directory, audit="all")
     made.write(decision("https://a.test/private/1", component="scrapy"))
     made.write(decision("https://b.test/private/2?token=abc", component="proxy", at=AT + 1))
     made.write(decision("https://a.test/3", verdict=DEFER, at=AT + 2, agent="otherbot"))
@@ -161,7 +161,7 @@ def test_no_match_is_reported(here, audit_log, form, out):
 
 @pytest.mark.parametrize("filters", [("--kind", "passes"), ("--action", "pass")], ids=str)
 def test_passes_that_are_still_being_counted_are_explained(here, directory, filters):
-    made = audit_log_in(directory, summary=True, settings={"audit_passes": "summary"})
+    made = audit_log_in(directory, audit="summary", settings={"audit": "summary"})
     made.write(decision("https://a.test/1"))
     late = "no record matches: where audit is summary, passes are counted, and the numbers recorded"
 
@@ -356,7 +356,7 @@ def test_tail_prints_headings_once(here, audit_log):
 
 def test_verdict_of_report_only_is_shown(here, directory):
     would = Verdict(action=Action.PASS, reason=Reason.DISALLOWED, would=Action.DROP)
-    audit_log = audit_log_in(directory, passes=1)
+    audit_log = audit_log_in(directory, audit="all")
     audit_log.write(decision("https://a.test/", verdict=would))
     audit_log.close()
     headings, row = here("audit", "query").out.splitlines()
@@ -666,7 +666,7 @@ def test_a_bundle_without_a_document_names_what_is_missing_and_the_remedy(
 
 def test_a_page_that_was_only_counted_is_said_to_be_perhaps_so(here, variables, tmp_path):
     variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path / "counted"))
-    log = audit_log_in(tmp_path / "counted", summary=True, settings={"audit_passes": "summary"})
+    log = audit_log_in(tmp_path / "counted", audit="summary", settings={"audit": "summary"})
     log.write(decision("https://a.test/open", PASS))
     log.close()
     said = [

@@ -22,7 +22,7 @@ def evidence(here, net, variables, tmp_path):
     """A refused request, as a log that is kept as evidence has it: chained, signed, with its WARC records."""
     here("audit", "keys", "create", tmp_path / "key.pem")
     variables.setenv("ROBOTS_GUARD_AUDIT_SIGNING_KEY", str(tmp_path / "key.pem"))
-    variables.setenv("ROBOTS_GUARD_EVIDENCE", "warc")
+    variables.setenv("ROBOTS_GUARD_AUDIT", "evidence")
     site = net.origin("User-agent: *\nDisallow: /private/\n")
     assert here("check", f"{site.url}/private/page").status == 1
     return site
@@ -76,7 +76,7 @@ def test_a_bundle_says_that_its_records_are_not_signed_yet(here, variables, tmp_
     later = here("audit", "bundle", "w-1", "-o", tmp_path / "later.zip")
 
     assert "no signature covers them" in err
-    assert "its next checkpoint (audit_checkpoint_seconds) signs them: make the bundle" in err
+    assert "its next checkpoint (within five minutes) signs them: make the bundle" in err
     assert asked_with_keys.status == 1
     assert "make the bundle again then" in asked_with_keys.out
     assert asked_with_keys.out.endswith("contradicted, as stated above\n")
@@ -198,7 +198,7 @@ def test_a_document_that_is_gone_is_named(here, net, variables, tmp_path):
     site, kept = (net.origin(f"User-agent: *\nDisallow: /{name}/\n") for name in "ab")
     store = f"sqlite:///{tmp_path}/policies.sqlite"
     here("check", f"{site.url}/a/")
-    variables.setenv("ROBOTS_GUARD_EVIDENCE", "warc")
+    variables.setenv("ROBOTS_GUARD_AUDIT", "evidence")
     here("check", f"{kept.url}/b/")
     whole = here("audit", "verify", "--store", store)
     variables.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/other.sqlite")

@@ -17,7 +17,7 @@ def pinned(here, variables, tmp_path):
     rules, overrides = tmp_path / "shop.txt", tmp_path / "overrides.toml"
     rules.write_text(RULES)
     variables.setenv("ROBOTS_GUARD_OVERRIDES", str(overrides))
-    variables.setenv("ROBOTS_GUARD_AUDIT_PASSES", "all")
+    variables.setenv("ROBOTS_GUARD_AUDIT", "all")
     assert here("overrides", "add", SITE, f"robots_file={rules}", *WHO).status == 0
     return rules
 

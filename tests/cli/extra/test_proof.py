@@ -29,7 +29,7 @@ def key(tmp_path):
 @pytest.fixture
 def signed(tmp_path, key):
     """A signed log, closed."""
-    log = audit_log_in(tmp_path / "audit_log", signer=create_key(key), chain=True, passes=1)
+    log = audit_log_in(tmp_path / "audit_log", signer=create_key(key), chain=True, audit="all")
     log.write(decision())
     log.write(decision(at=AT + 60))
     log.close()
@@ -181,7 +181,7 @@ def test_a_log_without_chains_has_no_heads(here, tmp_path):
     status, out, err = here("audit", "anchor")
 
     assert (status, out) == (2, "")
-    assert "set audit_chain to sha256, or audit_signing_key" in err
+    assert "set audit to evidence, or audit_signing_key" in err
 
 
 def test_a_forged_name_adds_no_line_to_the_heads(here, signed):
@@ -228,7 +228,7 @@ def test_a_broken_chain_has_no_head(here, signed):
 def test_a_signing_key_signs_what_a_command_records(here, signed, key, tmp_path):
     place = tmp_path / "other_log"
     here(
-        *("check", "--audit-log", place, "--audit-signing-key", key, "--audit-passes", "all"),
+        *("check", "--audit-log", place, "--audit-signing-key", key, "--audit", "all"),
         "http://127.0.0.1:9/",
     )
     done = here("audit", "verify", "--audit-log", place, "--keys", key)
@@ -307,7 +307,6 @@ def test_a_hold_that_cannot_be_is_refused(here, signed, tmp_path):
         (("add", "--since", "2h", "--until", "3h", *who), "is not before"),
         (("add", "--since", "soon", *who), "is not a time"),
         (("add", "--audit-log", tmp_path / "none", *who), "there is no audit log in"),
-        (("add", "--audit-chain", "md5", *who), "use auto, none or sha256"),
         (("release", "abc", *who), "there is no hold 'abc'"),
     ):
         status, out, err = here("audit", "hold", *arguments)

@@ -33,7 +33,7 @@ def directory(tmp_path):
 
 def write(directory, *decisions, **options):
     """Record decisions with the ids w-1, w-2, ..."""
-    log = audit_log_in(directory, passes=1, **options)
+    log = audit_log_in(directory, audit="all", **options)
     for number, each in enumerate(decisions, 1):
         log.write(msgspec.structs.replace(each, id=f"w-{number}"))
     log.close()
@@ -331,13 +331,6 @@ def test_what_was_not_counted_is_no_number_in_json(here, directory):
 
     assert (found["searched"]["records"], found["of_origin"]) == (None, None)
     assert (nothing["searched"]["records"], nothing["of_origin"]) == (3, 1)
-
-
-def test_repeats_are_counted_with_the_decision_that_they_are_like(here, directory):
-    write(directory, *(refused(at=AT + second) for second in range(4)), aggregate=60.0)
-
-    said = facts(here("why", "https://a.test/private/x").out)["how often"]
-    assert said.startswith("once, at 08:00:00 UTC on 2027-01-15; 3 more decisions like it")
 
 
 def test_passes_that_were_only_counted_are_named(here, directory):

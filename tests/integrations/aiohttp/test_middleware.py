@@ -42,7 +42,7 @@ def settings(tmp_path) -> dict[str, Any]:
 @pytest.fixture
 async def session(settings) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        middleware("mybot", audit_passes="all", **settings) as guarded,
+        middleware("mybot", audit="all", **settings) as guarded,
         aiohttp.ClientSession(middlewares=[guarded]) as session,
     ):
         yield session

@@ -28,7 +28,7 @@ def start(tmp_path_factory) -> Callable[..., contextlib.AbstractContextManager[E
     """Start an Envoy with a service of these settings."""
 
     def begin(**settings: str) -> contextlib.AbstractContextManager[EnvoyIntegration]:
-        return envoy(tmp_path_factory.mktemp("envoy"), **{"audit_passes": "all"} | settings)
+        return envoy(tmp_path_factory.mktemp("envoy"), **{"audit": "all"} | settings)
 
     return begin
 

@@ -28,7 +28,7 @@ from integrations.mitmproxy.wire import (
 @pytest.fixture(scope="module")
 def integration(ca_file, tmp_path_factory):
     with inspecting(
-        tmp_path_factory.mktemp("standard"), ca_file, hold_max=NO_RETRY, audit_passes="all"
+        tmp_path_factory.mktemp("standard"), ca_file, hold_max=NO_RETRY, audit="all"
     ) as running:
         yield running
 

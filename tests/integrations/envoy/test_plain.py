@@ -257,7 +257,7 @@ def test_the_record_is_that_of_the_proxy(integration, net, tmp_path):
     site = net.origin(RULES)
     urls = [site.url + target for target in ("/a", "/private/x", "/robots.txt", "/a\\b")]
     fields = "User-Agent: some/1\r\n"
-    with proxy(tmp_path, audit_passes="all") as other:
+    with proxy(tmp_path, audit="all") as other:
         for each in (integration, other):
             for url in urls:
                 plain(each, url, fields=fields)

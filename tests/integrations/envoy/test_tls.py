@@ -34,7 +34,7 @@ NO_HANDSHAKE = r"(?i)eof|reset|timed out"
 
 @pytest.fixture(scope="module")
 def integration(ca_file, tmp_path_factory):
-    with inspecting(tmp_path_factory.mktemp("envoy"), ca_file, audit_passes="all") as running:
+    with inspecting(tmp_path_factory.mktemp("envoy"), ca_file, audit="all") as running:
         yield running
 
 

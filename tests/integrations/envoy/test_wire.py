@@ -29,7 +29,7 @@ SMUGGLED = "GET /private/x HTTP/1.1\r\nHost: {}\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def integration(ca_file, tmp_path_factory):
-    with inspecting(tmp_path_factory.mktemp("envoy"), ca_file, audit_passes="all") as running:
+    with inspecting(tmp_path_factory.mktemp("envoy"), ca_file, audit="all") as running:
         yield running
 
 

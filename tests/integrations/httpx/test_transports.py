@@ -391,7 +391,7 @@ def test_what_a_response_denies_is_refused_by_its_fields(site, settings, tmp_pat
 
 
 def test_records_name_the_component(site, settings, tmp_path):
-    with httpx.Client(transport=Transport("mybot", audit_passes="all", **settings)) as client:
+    with httpx.Client(transport=Transport("mybot", audit="all", **settings)) as client:
         client.get(f"{site.url}/open", headers={"User-Agent": "mybot/1.0"})
 
     (record,) = decisions(tmp_path / "audit_log")

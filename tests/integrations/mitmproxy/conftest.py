@@ -66,7 +66,7 @@ def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Int
 @pytest.fixture(scope="session")
 def integrations(start) -> Iterator[dict[str, Integration]]:
     with contextlib.ExitStack() as stack:
-        yield {kind: stack.enter_context(start(kind, audit_passes="all")) for kind in KINDS}
+        yield {kind: stack.enter_context(start(kind, audit="all")) for kind in KINDS}
 
 
 @pytest.fixture(params=KINDS)

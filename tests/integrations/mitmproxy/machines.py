@@ -50,7 +50,7 @@ def transparent(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
     """A client whose connections from user `nobody` to ports 80 and 443 are redirected to the proxy."""
     options = ["--mode", "transparent", *upstream_ca("proxy", folder / "site.pem")]
     with proxy(
-        folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all"
+        folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit="all"
     ) as integration:
         run(f"{REDIRECT[0]} {integration.port}")
         run(REDIRECT[1])
@@ -78,7 +78,7 @@ def wireguard(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
             *upstream_ca("proxy", folder / "site.pem"),
         ]
         with proxy(
-            folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all"
+            folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit="all"
         ) as integration:
             (folder / "tunnel.conf").write_text(
                 _without_addresses(integration.folder / "ca" / "wireguard-client.conf")

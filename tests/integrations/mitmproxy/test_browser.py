@@ -148,7 +148,7 @@ def test_an_allowed_page_renders_without_its_forbidden_parts(page, shop):
 @pytest.fixture(scope="module")
 def placeholders(start):
     """A proxy that refuses the parts of a page with placeholders."""
-    with start("proxy", audit_passes="all", refusals="placeholder") as proxy:
+    with start("proxy", audit="all", refusals="placeholder") as proxy:
         yield proxy
 
 

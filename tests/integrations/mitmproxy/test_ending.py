@@ -124,7 +124,7 @@ def test_a_plain_mitmdump_prints_no_traceback(tmp_path, sites, waits_for_turn):
     robots = "User-agent: *\nCrawl-delay: 30\n" if waits_for_turn else Reply(hang=True)
     site = sites.start("http", robots=robots)
     with (
-        running("mitmdump", tmp_path, hold_max="60", audit_passes="all") as integration,
+        running("mitmdump", tmp_path, hold_max="60", audit="all") as integration,
         connected(integration) as waiting,
     ):
         if waits_for_turn:

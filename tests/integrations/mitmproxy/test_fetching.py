@@ -26,7 +26,7 @@ def hurried(start):
         "connect_timeout": "2",
         "first_byte_timeout": "1",
         "fetch_timeout": "2",
-        "audit_passes": "all",
+        "audit": "all",
     }
     with start("mitmdump", **options) as integration:
         yield integration

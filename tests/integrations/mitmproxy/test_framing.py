@@ -117,7 +117,7 @@ def way(request, start, sites):
     options, connect = MODES[mode]
     site, parent = sites.start("https"), Parent()
     options = [option.format(site=site.url, parent=parent.url) for option in options]
-    with start(kind, *options, audit_passes="all") as integration:
+    with start(kind, *options, audit="all") as integration:
         yield integration, site, connect
     parent.close()
 

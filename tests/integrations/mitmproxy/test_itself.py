@@ -127,7 +127,7 @@ def test_a_redirected_copy_is_not_served(kind, to, start, sites):
     site = sites.start(
         robots=moved("/own.txt" if to == "its own" else f"{other.url}{to}"), pages=own
     )
-    with start(kind, serve_robots_from_cache="true", audit_passes="all") as integration:
+    with start(kind, serve_robots_from_cache="true", audit="all") as integration:
         page = plain(integration, site.url + "/private/y")
         answer = plain(integration, site.url + "/robots.txt")
         records = integration.records()

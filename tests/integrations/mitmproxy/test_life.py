@@ -112,7 +112,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path, sites):
 
 def test_workers_share_a_port_and_the_store(tmp_path, sites):
     site = sites.start()
-    settings = {"store": f"sqlite:///{tmp_path / 'policies.sqlite'}", "audit_passes": "all"}
+    settings = {"store": f"sqlite:///{tmp_path / 'policies.sqlite'}", "audit": "all"}
     with proxy(tmp_path, ["--workers", "2"], **settings) as integration:
         children = [int(pid) for pid in _children(integration.process.pid)]
         assert len(children) == 2

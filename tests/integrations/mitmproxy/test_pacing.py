@@ -51,10 +51,7 @@ UPGRADE = (
 def integrations(start):
     """Proxies that hold a request for as long as these tests' sites ask."""
     with contextlib.ExitStack() as stack:
-        yield {
-            kind: stack.enter_context(start(kind, hold_max="3", audit_passes="all"))
-            for kind in KINDS
-        }
+        yield {kind: stack.enter_context(start(kind, hold_max="3", audit="all")) for kind in KINDS}
 
 
 def pages(site: Site):
@@ -383,7 +380,7 @@ def test_settings(start, sites):
         "on_disallowed": "defer",
         "max_defer": "1",
     }
-    with start(KINDS[0], audit_passes="all", min_delay="0.05", **settings) as integration:
+    with start(KINDS[0], audit="all", min_delay="0.05", **settings) as integration:
         busy = sites.start("http", pages={"/busy": BUSY})
         assert [get(integration, busy, target).status for target in ("/busy", "/2", "/3")] == [
             429,
@@ -544,7 +541,7 @@ def test_a_stream_whose_turn_is_lost_while_connecting_gets_a_429(integration, si
 def test_the_same_on_a_connection_to_an_http2_site(start, authority, tmp_path):
     with (
         h2_site(tmp_path, authority, "127.3.251.7") as site,
-        start("proxy", min_delay="1", audit_passes="all") as integration,
+        start("proxy", min_delay="1", audit="all") as integration,
     ):
         host, _, port = site.authority.partition(":")
         tap = Tap(host, int(port))

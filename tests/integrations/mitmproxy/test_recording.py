@@ -11,7 +11,7 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 def test_a_full_disk_stops_requests_until_it_recovers(start, http_site):
     """No file of the process can grow any more (RLIMIT_FSIZE), as on a full disk."""
-    with start("mitmdump", audit_passes="all") as integration:
+    with start("mitmdump", audit="all") as integration:
         assert get(integration, http_site, "/open").status == 200
         seen = len(http_site.origin.received)
         before = len(integration.records())

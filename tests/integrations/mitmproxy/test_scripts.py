@@ -283,7 +283,7 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site, mode):
             writer.add(flow)
     parent = Parent()
     behind = ["--mode", f"upstream:{parent.url}"] if mode == "upstream" else []
-    with start("mitmdump", "-C", str(saved), *behind, audit_passes="all") as integration:
+    with start("mitmdump", "-C", str(saved), *behind, audit="all") as integration:
         eventually(lambda: len(integration.records()) == 3)
         eventually(lambda: http_site.origin.targets == ["/open"])
         assert [record["action"] for record in integration.records()] == ["drop", "pass", "drop"]

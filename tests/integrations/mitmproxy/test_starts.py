@@ -77,7 +77,7 @@ def test_unusable_command_options(args, sentence, tmp_path):
 
 def test_an_unreadable_mitmproxy_value(tmp_path):
     assert_refused(
-        refused_start("mitmdump", tmp_path, audit_passes="perhaps"), "robots_guard", "all", "sample"
+        refused_start("mitmdump", tmp_path, audit="perhaps"), "robots_guard", "all", "evidence"
     )
 
 

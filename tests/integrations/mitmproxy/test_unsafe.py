@@ -138,7 +138,7 @@ def test_sites_with_untrusted_certificates_if_allowed(start, sites):
     """Their robots.txt is read as they send it, and each verdict's record says that it came unverified."""
     site = sites.start("https", authority=trustme.CA())
     with start(
-        "mitmdump", "--set", "ssl_insecure=true", allow_unsafe="ssl_insecure", audit_passes="all"
+        "mitmdump", "--set", "ssl_insecure=true", allow_unsafe="ssl_insecure", audit="all"
     ) as integration:
         assert inside(integration, site.authority, "/open").status == 200
         assert inside(integration, site.authority, "/private/x").status == 403

@@ -254,10 +254,10 @@ def test_text_from_the_command_line_is_converted():
     settings = Settings(
         {"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MAX_DEFER": "60", "ROBOTS_GUARD_STORE": None}
     )
-    settings.set("ROBOTS_GUARD_AUDIT_PASSES", "all", priority="cmdline")
+    settings.set("ROBOTS_GUARD_AUDIT", "all", priority="cmdline")
     read = options_of(settings).settings
 
-    assert (read.max_defer, read.audit_passes) == (60.0, "all")
+    assert (read.max_defer, read.audit) == (60.0, "all")
     assert read.store.startswith("sqlite:///")
 
 

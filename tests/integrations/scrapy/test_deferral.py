@@ -278,7 +278,7 @@ def test_without_a_gate_requests_that_must_wait_are_refused(net, queue):
     """Without the guard's queue no request can be deferred; warnings are logged at the start and at
     the first refusal."""
     down, slow, up = net.origin(503), net.origin(Reply(body=RULES, delay=0.5)), net.origin(RULES)
-    settings = {**BY_HAND, "SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
+    settings = {**BY_HAND, "SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_AUDIT": "all"}
 
     done = crawl(
         [f"{site.url}/{page}" for site in (down, slow, up) for page in ("a", "b", "private/c")],

@@ -314,7 +314,7 @@ def test_a_redirect_to_another_sites_page_is_judged_on_every_reactor(net, mode):
     left, right = led_to(lambda: f"{right.url}/x"), led_to(lambda: f"{left.url}/y")
     pages = [f"{site.url}/page" for site in (may, may_not, left, right)]
 
-    done = crawl(pages, **with_settings(mode, {"ROBOTS_GUARD_AUDIT_PASSES": "all"}))
+    done = crawl(pages, **with_settings(mode, {"ROBOTS_GUARD_AUDIT": "all"}))
 
     assert [done.verdict(page) for page in pages] == [
         ("drop", "disallowed"),

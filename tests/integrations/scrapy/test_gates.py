@@ -160,7 +160,7 @@ def test_media_requests_pass_the_second_gate(net, tmp_path):
 def test_an_unchanged_request_is_judged_once(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/open"], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
+    done = crawl([f"{site.url}/open"], {"ROBOTS_GUARD_AUDIT": "all"})
 
     assert [record["url"] for record in done.records] == [f"{site.url}/open"]
     assert done.stats["robots_guard/pass/allowed"] == 1

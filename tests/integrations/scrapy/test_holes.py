@@ -435,7 +435,7 @@ def test_h18_userinfo_is_ignored(net):
     site = net.origin(RULES)
     url = f"http://u:p@{site.address}:{site.port}"
 
-    done = crawl([f"{url}/private/x", f"{url}/open"], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
+    done = crawl([f"{url}/private/x", f"{url}/open"], {"ROBOTS_GUARD_AUDIT": "all"})
 
     assert done.verdict(f"{url}/private/x") == ("drop", "disallowed")
     assert done.record(f"{site.url}/open")["reason"] == "allowed", (
@@ -509,7 +509,7 @@ def test_h23_a_refusal_names_its_rule_and_line(net):
     url = f"{site.url}/private/x"
 
     done = crawl(
-        [{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT_PASSES": "all"}
+        [{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT": "all"}
     )
 
     assert (done[url]["error"], done[url]["rule"], done[url]["line"]) == (

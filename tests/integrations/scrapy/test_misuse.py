@@ -10,7 +10,7 @@ from integrations.scrapy.crawl import EPOLL, MODES, QUIET, crawl, fork, run_scra
 from scrapy.settings import Settings
 
 from robots_guard.errors import SettingsError
-from robots_guard.scrapy.options import HOLD_MAX, fallback_scheduler, is_enabled, options_of
+from robots_guard.scrapy.options import HOLD_MAX, is_enabled, options_of
 
 ADDON = {"robots_guard.scrapy.Addon": 500}
 MISUSES = {
@@ -209,7 +209,7 @@ def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
     file = tmp_path / "robots_guard.toml"
     file.write_text(
         'agent = "mybot"\nmin_delay = 2\n[scrapy]\nmin_delay = 3\nmeta_bypass = "deny"\n'
-        'enabled = false\nfallback_scheduler = "my.Scheduler"\n[proxy]\nhold_max = 1\n'
+        "enabled = false\n[proxy]\nhold_max = 1\n"
     )
     settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_MAX_DELAY": 9})
     options = options_of(settings)
@@ -218,7 +218,6 @@ def test_settings_may_be_in_a_file(tmp_path, monkeypatch):
     assert (options.settings.max_delay, options.settings.hold_max) == (9, HOLD_MAX)
     assert options.meta_bypass == "deny"
     assert not is_enabled(settings)
-    assert fallback_scheduler(settings, "x") == "my.Scheduler"
 
     file.write_text("agent = mybot\n")
     settings = Settings({"ROBOTS_GUARD_CONFIG": str(file), "ROBOTS_GUARD_ENABLED": False})

@@ -151,7 +151,7 @@ def crawl_all(site, paced, component: str):
     slow = [{"url": f"{paced.url}/{number}", "meta": {"depth": 1}} for number in range(3)]
     settings = {
         "EXTENSIONS": {f"integrations.scrapy.components.{component}": 0},
-        "ROBOTS_GUARD_AUDIT_PASSES": "all",
+        "ROBOTS_GUARD_AUDIT": "all",
         "CONCURRENT_REQUESTS": 1,
     }
     return crawl([*pages, *others, *slow, *pages], settings, see_through=True)

@@ -9,7 +9,7 @@ from integrations.scrapy.test_gates import CLOSED, OPEN, RULES, moved, with_midd
 
 from robots_guard.testing import Reply
 
-ALL = {"ROBOTS_GUARD_AUDIT_PASSES": "all"}
+ALL = {"ROBOTS_GUARD_AUDIT": "all"}
 #: Modes with a reactor, which Scrapy's HTTP/1.1 handler needs.
 HANDLED = {name: mode for name, mode in MODES.items() if name != "no reactor"}
 

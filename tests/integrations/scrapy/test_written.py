@@ -99,7 +99,7 @@ def settings_for(handler: str, matching: str = "spec", **more: Any) -> dict[str,
     return {
         "DOWNLOAD_HANDLERS": {"http": handler, "https": handler},
         "ROBOTS_GUARD_MATCHING": matching,
-        "ROBOTS_GUARD_AUDIT_PASSES": "all",
+        "ROBOTS_GUARD_AUDIT": "all",
         "DOWNLOAD_TIMEOUT": 20,
         **more,
     }
@@ -173,7 +173,7 @@ def test_a_url_that_is_changed_in_place_while_the_request_waits_for_its_turn(net
         {
             "EXTENSIONS": {"integrations.scrapy.components.TurnsUrlInTurn": 0},
             "ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path}/store",
-            "ROBOTS_GUARD_AUDIT_PASSES": "all",
+            "ROBOTS_GUARD_AUDIT": "all",
         },
         see_through=True,
     )

@@ -40,7 +40,7 @@ def sites(authority) -> Iterator[Sites]:
 def integration(ca_file, tmp_path_factory) -> Iterator[SquidIntegration]:
     """A Squid that is shared by the tests of a module."""
     folder = tmp_path_factory.mktemp("squid")
-    with squid(folder, upstream_ca=ca_file, audit_passes="all") as started:
+    with squid(folder, upstream_ca=ca_file, audit="all") as started:
         yield started
 
 

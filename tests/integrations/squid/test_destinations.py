@@ -19,7 +19,7 @@ def test_the_service_refuses_a_private_address(tmp_path, sites):
 def test_squid_refuses_a_private_address_that_the_service_has_permitted(tmp_path, sites):
     """As a name that leads elsewhere when Squid resolves it."""
     site = sites.start()
-    with squid(tmp_path, change=_without_exceptions, audit_passes="all") as integration:
+    with squid(tmp_path, change=_without_exceptions, audit="all") as integration:
         assert plain(integration, f"{site.url}/open").status == 403
         (record,) = integration.records()
     assert record["action"] == "pass"

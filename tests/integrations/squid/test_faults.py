@@ -24,7 +24,7 @@ def integration(ca_file, tmp_path_factory):
         return text.replace("icap_io_timeout 43 seconds", "icap_io_timeout 2 seconds")
 
     folder = tmp_path_factory.mktemp("faults")
-    with squid(folder, upstream_ca=ca_file, change=hasty, audit_passes="all") as started:
+    with squid(folder, upstream_ca=ca_file, change=hasty, audit="all") as started:
         yield started
 
 

@@ -74,7 +74,7 @@ def test_a_site_cannot_state_what_robots_guard_found(integration, sites, scheme)
 def searching(ca_file, tmp_path_factory):
     """A Squid of an operator that has declared a purpose."""
     folder = tmp_path_factory.mktemp("purposes")
-    with squid(folder, upstream_ca=ca_file, purposes="search", audit_passes="all") as started:
+    with squid(folder, upstream_ca=ca_file, purposes="search", audit="all") as started:
         yield started
 
 

@@ -163,7 +163,7 @@ async def proxied(kind: str, mode: str, folder: Path, count: int = LANES) -> Asy
     options += ["--metrics", str(metrics)] if metrics else []
     specs = _specs(mode, started)
     options += [part for spec, _ in specs for part in ("--mode", spec)]
-    proxy = running(kind, folder / "proxy", options, audit_passes="all")
+    proxy = running(kind, folder / "proxy", options, audit="all")
     integration = await asyncio.to_thread(proxy.__enter__)
     try:
         yield Running(mode, integration, started, _entrances(specs, integration, started), metrics)

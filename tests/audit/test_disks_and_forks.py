@@ -1,4 +1,4 @@
-"""Repeats: the first decision of a kind is always written, despite failed writes, races and forks."""
+"""Counts and records when the disk fails, or a process forks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, audit_log_in, decision
+from audit.decisions import AT, PASS, audit_log_in, decision
 
 from robots_guard.audit.files import Files
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of, records
@@ -19,6 +18,10 @@ from robots_guard.core.events import FailedOpen
 from robots_guard.errors import AuditLogError
 
 TESTS = str(Path(__file__).parents[1])
+
+
+def passed(url="https://a.test/x", at=AT):
+    return decision(url, verdict=PASS, at=at)
 
 
 def full(*arguments, **named):
@@ -41,81 +44,63 @@ def counts_by_origin(directory):
     return sorted(
         (entry.origin, kind_of(entry), getattr(entry, "count", 1))
         for entry in found
-        if kind_of(entry) in ("decision", "repeats")
+        if kind_of(entry) in ("decision", "passes")
     )
 
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_count_that_cannot_be_written_does_not_affect_other_decisions(tmp_path, monkeypatch, nth):
     """The count of a.test is due at the decision on b.test; one of the two writes fails."""
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
+    audit_log = audit_log_in(tmp_path, audit="summary")
+    audit_log.write(decision("https://a.test/"))
     for second in range(10):
-        audit_log.write(decision("https://a.test/", at=AT + second))
+        audit_log.write(passed("https://a.test/", at=AT + second))
     real_write = os.write
     monkeypatch.setattr(os, "write", fails_at(nth, real_write))
     try:
         audit_log.write(decision("https://b.test/", at=AT + 61))
     except AuditLogError:
-        assert nth == 1  # its own record could not be written, and its like are not counted with it
+        assert nth == 1  # its own record could not be written
     monkeypatch.setattr(os, "write", real_write)
     audit_log.write(decision("https://b.test/", at=AT + 62))
     audit_log.close()
 
     assert counts_by_origin(tmp_path) == [
         ("https://a.test", "decision", 1),
-        ("https://a.test", "repeats", 9),
-        ("https://b.test", "decision", 1),
-    ] + [("https://b.test", "repeats", 1)] * (nth == 2)
-
-
-def test_a_repeat_is_counted_only_after_the_first_has_been_written(tmp_path, monkeypatch):
-    """A second thread makes the same decision while the write of the first is about to fail."""
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
-    audit_log.write(decision("https://other.test/"))
-    real_write = os.write
-    second = threading.Thread(target=audit_log.write, args=[decision(client="second")])
-
-    def fails_meanwhile(descriptor, data):
-        monkeypatch.setattr(os, "write", real_write)
-        second.start()
-        second.join(0.2)
-        full(descriptor, data)
-
-    monkeypatch.setattr(os, "write", fails_meanwhile)
-    with pytest.raises(AuditLogError):
-        audit_log.write(decision(client="first"))
-    second.join(60)
-    audit_log.close()
-
-    assert [record.client for record in records(tmp_path)][1:] == ["second"]
+        ("https://a.test", "passes", 10),
+        *[("https://b.test", "decision", 1)] * nth,
+    ]
 
 
 def test_closing_writes_all_counts_even_if_one_fails(tmp_path, monkeypatch):
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
+    audit_log = audit_log_in(tmp_path, audit="summary")
+    audit_log.write(decision())
     for _ in range(3):
-        audit_log.write(decision("https://a.test/"))
-        audit_log.write(decision("https://b.test/"))
+        audit_log.write(passed("https://a.test/"))
+        audit_log.write(passed("https://b.test/"))
     monkeypatch.setattr(os, "write", fails_at(1, os.write))
     audit_log.close()
 
-    assert [each for each in counts_by_origin(tmp_path) if each[1] == "repeats"] == [
-        ("https://b.test", "repeats", 2)
+    assert [each for each in counts_by_origin(tmp_path) if each[1] == "passes"] == [
+        ("https://b.test", "passes", 3)
     ]
 
 
 def test_a_late_count_is_written_to_the_file_of_the_current_day(tmp_path):
-    """The next decision comes four days after the last counted one."""
-    audit_log = audit_log_in(tmp_path, aggregate=60.0)
+    """The next PASS comes four days after the last counted one."""
+    audit_log = audit_log_in(tmp_path, audit="summary")
+    audit_log.write(decision(at=AT))
     later = AT + 4 * 86400
     for at in (AT, AT + 1, AT + 2, later, later + 1, later + 2, later + 100):
-        audit_log.write(decision(at=at))
+        audit_log.write(passed(at=at))
     audit_log.close()
-    counts = list(entries(tmp_path, Filter(kind="repeats")))
+    counts = list(entries(tmp_path, Filter(kind="passes")))
 
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
     assert [(each.at[8:19], each.since[8:19], each.until[8:19]) for each in counts] == [
         ("19T08:00:00", "15T08:00:00", "15T08:00:02"),
         ("19T08:01:40", "19T08:00:00", "19T08:00:02"),
+        ("19T08:01:40", "19T08:01:40", "19T08:01:40"),
     ]
     (found,) = verify(tmp_path, Unreadable())
     assert found.problems == []
@@ -136,20 +121,21 @@ class Disk(Files):
 def test_on_a_full_disk_one_count_per_second_is_tried(tmp_path):
     """200 counts are due. They are written once there is space; until then none is lost or uses a number."""
     disk, seconds = Disk(), [0.0]
-    audit_log = audit_log_in(tmp_path, aggregate=60.0, files=disk, monotonic=lambda: seconds[0])
+    audit_log = audit_log_in(tmp_path, audit="summary", files=disk, monotonic=lambda: seconds[0])
+    audit_log.write(decision())
     for number in range(200):
         for _ in range(3):
-            audit_log.write(decision(f"https://{number}.test/", at=AT))
-    audit_log.write(decision("https://ok.test/", at=AT + 30))
+            audit_log.write(passed(f"https://{number}.test/", at=AT))
+    audit_log.write(passed("https://ok.test/", at=AT + 30))
     disk.is_full = True
     for tenth in range(50):  # 5 seconds
         seconds[0] = tenth / 10
-        audit_log.write(decision("https://ok.test/", at=AT + 61))
+        audit_log.write(passed("https://ok.test/", at=AT + 61))
     assert disk.tries == 5
     disk.is_full = False
     seconds[0] = 5.0
-    audit_log.write(decision("https://ok.test/", at=AT + 62))
-    assert len([each for each in counts_by_origin(tmp_path) if each[1:] == ("repeats", 2)]) == 200
+    audit_log.write(passed("https://ok.test/", at=AT + 62))
+    assert len([each for each in counts_by_origin(tmp_path) if each[1:] == ("passes", 3)]) == 200
     audit_log.close()
 
     (found,) = verify(tmp_path, Unreadable())
@@ -176,12 +162,12 @@ def test_an_event_that_will_be_retried_does_not_count_as_lost(tmp_path):
 
 def test_a_count_that_cannot_be_written_at_closing_counts_as_one_lost_record(tmp_path):
     disk = Disk()
-    audit_log = audit_log_in(tmp_path, aggregate=60.0, files=disk)
-    for _ in range(2):
-        audit_log.write(decision("https://a.test/"))
-    audit_log.write(decision("https://b.test/", at=AT + 30))
+    audit_log = audit_log_in(tmp_path, audit="summary", files=disk)
+    audit_log.write(decision())
+    audit_log.write(passed("https://a.test/"))
+    audit_log.write(passed("https://b.test/", at=AT + 30))
     disk.is_full = True
-    audit_log.write(decision("https://b.test/", at=AT + 61))
+    audit_log.write(passed("https://b.test/", at=AT + 61))
     disk.takes = b'"stop"'
     audit_log.close()
 
@@ -192,9 +178,10 @@ def test_a_count_that_cannot_be_written_at_closing_counts_as_one_lost_record(tmp
 @pytest.mark.parametrize("call", ["stat", "fdatasync"])
 def test_an_unconfirmed_count_is_not_written_again(tmp_path, monkeypatch, call):
     """The count of a.test is due at the decision on b.test; it is written, and then the call fails."""
-    audit_log = audit_log_in(tmp_path, aggregate=60.0, fsync=True)
+    audit_log = audit_log_in(tmp_path, audit="summary", fsync=True)
+    audit_log.write(decision("https://a.test/"))
     for second in range(10):
-        audit_log.write(decision("https://a.test/", at=AT + second))
+        audit_log.write(passed("https://a.test/", at=AT + second))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fails_at(2, getattr(os, call)))
         audit_log.write(decision("https://b.test/", at=AT + 61))
@@ -203,7 +190,7 @@ def test_an_unconfirmed_count_is_not_written_again(tmp_path, monkeypatch, call):
 
     assert counts_by_origin(tmp_path) == [
         ("https://a.test", "decision", 1),
-        ("https://a.test", "repeats", 9),
+        ("https://a.test", "passes", 10),
         ("https://b.test", "decision", 1),
         ("https://c.test", "decision", 1),
     ]
@@ -216,7 +203,7 @@ import os, signal, sys, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from audit.decisions import decision, audit_log_in
-audit_log = audit_log_in(Path(sys.argv[1]), aggregate=60.0, retention=None)
+audit_log = audit_log_in(Path(sys.argv[1]), retention=None)
 audit_log.write(decision(client="parent"))
 whole, entered, go_on = os.write, threading.Event(), threading.Event()
 def write(descriptor, data):
@@ -233,14 +220,13 @@ child = os.fork()
 if child == 0:
     signal.alarm(30)
     audit_log.write(decision(client="child"))
-    audit_log.write(decision(client="child, counted"))
     audit_log.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 go_on.set()
 if other.ident:
     other.join()
-audit_log.write(decision(client="parent, counted"))
+audit_log.write(decision(client="parent, later"))
 audit_log.close()
 """
 
@@ -250,11 +236,8 @@ def test_a_forked_child_does_not_wait_for_locks_of_its_parents_threads(tmp_path,
     command = [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path), TESTS, lock]
     subprocess.run(command, check=True, timeout=120)
 
-    expected = [("https://a.test", "decision", 1)] * 2 + [("https://a.test", "repeats", 1)] * 2
-    assert counts_by_origin(tmp_path) == expected + [("https://b.test", "decision", 1)] * (
-        lock == "held"
-    )
-    assert {"child", "parent"} <= {record.client for record in records(tmp_path)}
+    clients = ["child", "parent", "parent, later", *["thread"] * (lock == "held")]
+    assert sorted(record.client for record in records(tmp_path)) == clients
 
 
 EVIDENCE = """
@@ -264,7 +247,7 @@ sys.path.insert(0, sys.argv[2])
 from audit.decisions import AT, audit_log_in, policy
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
-audit_log = audit_log_in(Path(sys.argv[1]), warc=True, retention=None)
+audit_log = audit_log_in(Path(sys.argv[1]), audit="evidence", retention=None)
 made = FetchMade(at=AT, origin=policy().origin, get=Get(url="https://a.test/robots.txt"), via="direct", elapsed=0.1,
                  outcome=Fetched(status=200, body=b"User-agent: *"))
 audit_log.note(made)
