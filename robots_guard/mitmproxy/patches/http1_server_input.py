@@ -20,7 +20,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
 from mitmproxy.utils import human
 
 from robots_guard.gateway.patch import Patch, method
-from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.bodies import MEMORY
 from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
 
 MAX_HEAD = 256 * 1024  # bytes; a head that arrives in one piece may be longer

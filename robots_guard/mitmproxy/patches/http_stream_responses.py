@@ -38,10 +38,9 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.utils import human
 
 from robots_guard.gateway.patch import Patch, method
-from robots_guard.mitmproxy.body_memory import MEMORY
-from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage, memory_key
+from robots_guard.mitmproxy.bodies import HELD_PAGES, MEMORY, HeldPage, memory_key
 from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
-from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.replies import Refusal
 
 HOLD_TIME = 10.0  # seconds a page is held; then what has arrived is judged
 DISCARD_BYTES = 64 * 1024  # of a refused body; a new connection costs the site about as much

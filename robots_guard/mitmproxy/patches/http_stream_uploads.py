@@ -34,10 +34,10 @@ from mitmproxy.utils import human
 
 from robots_guard.gateway.patch import Patch, method
 from robots_guard.gateway.refusal import no_room, too_large
-from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.bodies import MEMORY
 from robots_guard.mitmproxy.patches.codes import REQUEST_TOO_LARGE
 from robots_guard.mitmproxy.patches.interim import Interim, pass_on
-from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
+from robots_guard.mitmproxy.replies import NoRoom, Refusal
 
 Commands = layer.CommandGenerator[None]
 Reads = Callable[[HttpStream, HttpEvent], Commands]

@@ -14,7 +14,7 @@ from mitmproxy.proxy import commands
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.mitmproxy.patches import http_layer_writes
 from robots_guard.mitmproxy.patches.http_layer_writes import JOINED_BYTES
-from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.replies import Refusal
 
 CLIENTS = [
     Client(peername=("c", number), sockname=("s", 1), timestamp_start=number) for number in range(3)
