@@ -40,7 +40,7 @@ from robots_guard.fetch.plain_errors import (
     scope_of,
 )
 from robots_guard.mitmproxy.options import SPELLING
-from robots_guard.mitmproxy.patches.http1_client_bytes import ReceivesBytes
+from robots_guard.mitmproxy.patches.http1 import ReceivesBytes
 from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.wire import Approved

@@ -47,7 +47,7 @@ from robots_guard.mitmproxy.command.proxyauth import (
 )
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES
-from robots_guard.mitmproxy.patches.server_port import share_port
+from robots_guard.mitmproxy.patches.connections import share_port
 from robots_guard.mitmproxy.replies import Application
 from robots_guard.operation.authorities import validate_pem
 from robots_guard.operation.heartbeat import Heartbeat

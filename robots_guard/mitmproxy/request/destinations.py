@@ -21,7 +21,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.gateway.destinations import DestinationPolicy, NotLookedUp
-from robots_guard.mitmproxy.patches.name_resolution import check_resolution
+from robots_guard.mitmproxy.patches.connections import check_resolution
 from robots_guard.origin import Origin, parse_authority
 
 PREFIX = "robots_guard: "
