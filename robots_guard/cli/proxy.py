@@ -93,7 +93,7 @@ def _path(name: str) -> Path | None:
 def _console(settings: Settings, invocation: Invocation) -> Iterator[AccessControl]:
     """Open the read-only console for the clients of the proxy. Raises MissingExtra."""
     from robots_guard.console import app, sources_of
-    from robots_guard.mitmproxy.replies.status import HOST
+    from robots_guard.mitmproxy.replies import HOST
 
     application = app(sources_of(settings, invocation), hosts={HOST}, read_only=True)
     try:

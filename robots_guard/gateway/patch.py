@@ -1,10 +1,9 @@
 """Patches: replaced methods of a library, each with its reason and a report for its authors.
 
-`mitmproxy/patches/` and `scrapy/patches/` have one module for each method, or for a few methods of
-one class that make sense only together. Its docstring says what the library does and what the
-replacement does; its `PATCH` is an entry of docs/patches.md. Few of these methods are public
-interfaces, so a test compares their sources with the digests here, and fails with a version of the
-library in which one has changed.
+A module of `mitmproxy/patches/` or `scrapy/patches/` lists its patches in `PATCHES`: each is for one
+method, or for a few methods of one class that make sense only together, and is an entry of
+docs/patches.md. Few of these methods are public interfaces, so a test compares their sources with
+the digests here, and fails with a version of the library in which one has changed.
 """
 
 from __future__ import annotations
@@ -15,25 +14,23 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
-Make = Callable[[Any], Any]
-
 
 class Method(NamedTuple):
     """A replaced method.
 
     `digests` has the first 12 hexadecimal digits of the SHA-256 of its source, for each form that
-    it has in the versions of the patch. `make` takes the method and returns the new one; without
-    it, the module of the patch replaces the method itself, in single objects.
+    it has in the versions of the patch. `new` is called in its place, with the method as the first
+    argument; without it, the module of the patch replaces the method itself, in single objects.
     """
 
     name: str
     digests: frozenset[str]
-    make: Make | None = None
+    new: Callable[..., Any] | None = None
 
 
-def method(name: str, *digests: str, make: Make | None = None) -> Method:
+def method(name: str, *digests: str, new: Callable[..., Any] | None = None) -> Method:
     """A replaced method with these digests."""
-    return Method(name, frozenset(digests), make)
+    return Method(name, frozenset(digests), new)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +65,18 @@ def install_patches(patches: Iterable[Patch]) -> None:
 
 
 def _replace_methods(patch: Patch) -> None:
-    makers = {name: make for name, _, make in patch.methods if make is not None}
-    plain = {name: getattr(patch.owner, name) for name in makers}  # all of them, or AttributeError
-    for name, make in makers.items():
-        setattr(patch.owner, name, functools.wraps(plain[name])(make(plain[name])))
+    replaced = [
+        (name, _replacement(getattr(patch.owner, name), new))  # all of them, or AttributeError
+        for name, _, new in patch.methods
+        if new is not None
+    ]
+    for name, replacement in replaced:
+        setattr(patch.owner, name, replacement)
+
+
+def _replacement(plain: Callable[..., Any], new: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        return new(plain, *arguments, **named)
+
+    return replacement

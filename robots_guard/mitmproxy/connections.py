@@ -18,7 +18,7 @@ from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
-from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
+from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.request.destinations import PREFIX
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.mitmproxy.service import Service, bypassed_by

@@ -32,15 +32,10 @@ from robots_guard.gateway.waits import Abandoned, NoRoomToWait, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
-from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.bodies import MEMORY, memory_key
 from robots_guard.mitmproxy.connections import Connections, refusal_of
-from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
-from robots_guard.mitmproxy.held_pages import memory_key
-from robots_guard.mitmproxy.replies.asgi import Application
-from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
-from robots_guard.mitmproxy.replies.status import StatusSite, is_for_proxy
-from robots_guard.mitmproxy.request.description import wire_of
-from robots_guard.mitmproxy.request.outgoing import Approved
+from robots_guard.mitmproxy.fetcher import on_behalf_of
+from robots_guard.mitmproxy.replies import Application, NoRoom, Refusal, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.request.permits import (
     FlowState,
     JudgedRequest,
@@ -48,6 +43,7 @@ from robots_guard.mitmproxy.request.permits import (
     Permits,
     RefusedFlow,
 )
+from robots_guard.mitmproxy.request.wire import Approved, wire_of
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service

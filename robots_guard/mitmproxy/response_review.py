@@ -1,7 +1,7 @@
 """Judges what a site states in a response before the client gets any of it.
 
 A response is refused by its header fields at once. If its page is read, to enforce or to record
-what it states, the page is held until its beginning has been judged (`held_pages`). A response that
+what it states, the page is held until its beginning has been judged (`bodies`). A response that
 passes is not changed, except for the field `Robots-Guard-Signals`.
 
 Invariant: if signals are enforced, a response passes only after it has been judged.
@@ -20,8 +20,8 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS, signals_field
 from robots_guard.gateway.refusal import ProxyReply, not_ready
-from robots_guard.mitmproxy.held_pages import HELD_PAGES, SCAN_LIMIT, HeldPage, PageWindow
-from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.bodies import HELD_PAGES, SCAN_LIMIT, HeldPage, PageWindow
+from robots_guard.mitmproxy.replies import Refusal
 from robots_guard.mitmproxy.service import OpenGuard
 from robots_guard.rep.html.page import Page, read_page
 from robots_guard.rep.signals.headers import FIELDS

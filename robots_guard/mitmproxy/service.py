@@ -27,12 +27,15 @@ from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
-from robots_guard.mitmproxy.body_memory import MEMORY
-from robots_guard.mitmproxy.egress.fetcher import MitmFetcher
-from robots_guard.mitmproxy.egress.passthrough import Passthrough
-from robots_guard.mitmproxy.replies.status import HOST
-from robots_guard.mitmproxy.request.description import address_of
-from robots_guard.mitmproxy.request.destinations import ClientDestinations, reverse_targets
+from robots_guard.mitmproxy.bodies import MEMORY
+from robots_guard.mitmproxy.fetcher import MitmFetcher
+from robots_guard.mitmproxy.replies import HOST
+from robots_guard.mitmproxy.request.destinations import (
+    ClientDestinations,
+    Passthrough,
+    address_of,
+    reverse_targets,
+)
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher

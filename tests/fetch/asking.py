@@ -115,7 +115,7 @@ def _mitmproxy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[
 
 _PUBLIC_IN_MITMPROXY = """
 from ipaddress import ip_network
-from robots_guard.mitmproxy.egress import fetcher
+from robots_guard.mitmproxy import fetcher
 ours, really = ip_network({!r}), fetcher.is_public
 fetcher.is_public = lambda address: address in ours or really(address)
 """

@@ -55,11 +55,16 @@ def _lines() -> Iterator[str]:
         yield ""
 
 
-def _files(package: ModuleType) -> Iterator[tuple[Patch, str]]:
+def modules_of(package: ModuleType) -> Iterator[tuple[ModuleType, tuple[Patch, ...]]]:
+    """The modules of a package of patches, each with its patches."""
     for found in pkgutil.iter_modules(package.__path__):
-        patch = getattr(import_module(f"{package.__name__}.{found.name}"), "PATCH", None)
-        if patch is not None:
-            yield patch, f"{package.__name__.replace('.', '/')}/{found.name}.py"
+        module = import_module(f"{package.__name__}.{found.name}")
+        yield module, getattr(module, "PATCHES", ())
+
+
+def _files(package: ModuleType) -> Iterator[tuple[Patch, str]]:
+    for module, patches in modules_of(package):
+        yield from ((patch, f"{module.__name__.replace('.', '/')}.py") for patch in patches)
 
 
 def _row(patch: Patch, file: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mitmproxy import exceptions
+from mitmproxy import exceptions, http
 from mitmproxy.addons import (
     block,
     core,
@@ -37,15 +37,18 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.patch import install_patches
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy.addon import install
-from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.bodies import MEMORY
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder
-from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
-from robots_guard.mitmproxy.command.proxyauth import require_auth_off_loopback, validate_proxyauth
-from robots_guard.mitmproxy.command.shutdown import Shutdown
+from robots_guard.mitmproxy.command.lifecycle import Shutdown, StartCheck
+from robots_guard.mitmproxy.command.proxyauth import (
+    authentication,
+    require_auth_off_loopback,
+    validate_proxyauth,
+)
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES
-from robots_guard.mitmproxy.patches.server_port import share_port
-from robots_guard.mitmproxy.replies.asgi import Application
+from robots_guard.mitmproxy.patches.connections import share_port
+from robots_guard.mitmproxy.replies import Application
 from robots_guard.operation.authorities import validate_pem
 from robots_guard.operation.heartbeat import Heartbeat
 from robots_guard.operation.listeners import raise_file_limit
@@ -78,6 +81,25 @@ class Proxy:
     drain: float = 10.0
     console: Callable[[], AbstractContextManager[Application]] | None = None
     invocation: Invocation = BARE
+
+
+class Streaming:
+    """Forwards responses as they arrive: nothing here reads them, and large files need not fit into memory."""
+
+    name = "robots_guard_streaming"
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """Stream the response. This changes nothing for one that the guard has made: it is already complete."""
+        if flow.response is not None:
+            flow.response.stream = True
+
+    def response(self, flow: http.HTTPFlow) -> None:
+        """Drop the body of an answered request: reference cycles between layers would keep it much longer."""
+        flow.request.data.content = None
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        """Drop the body of a request that failed, for the same reason."""
+        flow.request.data.content = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +259,7 @@ def _addons(
     proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]
 ) -> list[object]:
     return [
-        *_authentication(proxy),
+        *([authentication()] if proxy.proxyauth else []),
         core.Core(),
         block.Block(),
         strip_dns_https_records.StripDnsHttpsRecords(),
@@ -249,14 +271,6 @@ def _addons(
         Streaming(),
         StartCheck(started),
     ]
-
-
-def _authentication(proxy: Proxy) -> list[object]:
-    if not proxy.proxyauth:
-        return []
-    from robots_guard.mitmproxy.command.authentication import Authentication
-
-    return [Authentication()]
 
 
 def _options(proxy: Proxy) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Users of the proxy. A client that can connect crawls in the operator's name, and reaches what `allow_private` names.
 
 `proxyauth` is spelt as mitmproxy's option: USER:PASSWORD, @FILE in htpasswd's format, or `any`,
-which accepts any user name. Every function raises SettingsError.
+which accepts any user name. What checks it raises SettingsError.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from mitmproxy import http
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.audit.privacy import DEFAULT
@@ -16,6 +17,8 @@ from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.options import reachable_hosts
 
 WITHOUT_PASSWORD = ("", "any")
+REALM = "robots_guard"  # a password dialog shows it
+_CHALLENGES = ("Proxy-Authenticate", "WWW-Authenticate")
 
 
 def validate_proxyauth(proxyauth: str, *, ldap: bool = False) -> None:
@@ -76,3 +79,27 @@ def _parse_mode(mode: str) -> mode_specs.ProxyMode:
                 " --set upstream_auth=USER:PASSWORD"
             ) from None
         raise SettingsError(f"--mode {mode}: {error}: use {modes}") from None
+
+
+def authentication() -> object:
+    """mitmproxy's own addon for users, in this program's name.
+
+    Its module is imported only if users are set: it imports an LDAP client, which is slow.
+    """
+    from mitmproxy.addons.proxyauth import ProxyAuth
+
+    class Authentication(ProxyAuth):
+        """mitmproxy's addon, whose challenges name this proxy."""
+
+        name = "proxyauth"  # as mitmproxy's, which this replaces
+
+        def authenticate_http(self, f: http.HTTPFlow) -> bool:
+            """Authenticate a request; if that fails, set the response that asks for credentials."""
+            is_authenticated = super().authenticate_http(f)
+            if f.response is not None:
+                for field in _CHALLENGES:
+                    if field in f.response.headers:
+                        f.response.headers[field] = f'Basic realm="{REALM}"'
+            return is_authenticated
+
+    return Authentication()

@@ -165,18 +165,19 @@ def _is_unhaltable(addon: object) -> bool:
     return getattr(addon, "unhaltable", False) is True
 
 
-PATCH = Patch(
-    owner=addonmanager.AddonManager,
-    methods=(
-        method("register", "01ddcca314ee"),
-        method("remove", "2e93aab2204a"),
-        method("trigger", "b19e37ceb209"),
-        method("handle_lifecycle", "38c97e792d1d"),
-        method("trigger_event", "b763c59bc499"),
-    ),
-    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
-    reason="Half of a request's CPU time goes into the search for handlers; AddonHalt skips the guard.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=addonmanager.AddonManager,
+        methods=(
+            method("register", "01ddcca314ee"),
+            method("remove", "2e93aab2204a"),
+            method("trigger", "b19e37ceb209"),
+            method("handle_lifecycle", "38c97e792d1d"),
+            method("trigger_event", "b763c59bc499"),
+        ),
+        versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
+        reason="Half of a request's CPU time goes into the search for handlers; AddonHalt skips the guard.",
+        report="""\
 Cache the handlers of each hook.
 
 For each of a request's dozen hooks, `AddonManager` walks through about thirty addons and looks the
@@ -188,4 +189,5 @@ To see it: profile a mitmdump that serves small requests; `_iter_hooks` and `tra
 A dictionary of handlers by hook, emptied when an addon is registered or removed and before each
 `configure` hook, saves most of it.
 """,
+    ),
 )

@@ -2,6 +2,10 @@
 
 Invariant: a name is checked with the verdict, so that a refusal can be explained, and again when
 the connection resolves it, which defeats DNS rebinding.
+
+The requests in a TLS connection that is not intercepted cannot be judged. So passthrough is limited
+to hosts the operator has named, and only while their robots.txt allows the agent to fetch `/`.
+Every such connection is recorded.
 """
 
 from __future__ import annotations
@@ -9,15 +13,15 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from mitmproxy import connection, optmanager
+from mitmproxy import connection, optmanager, tls
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.addresses import literal
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
-from robots_guard.errors import MalformedURL
+from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.gateway.destinations import DestinationPolicy, NotLookedUp
-from robots_guard.mitmproxy.patches.name_resolution import check_resolution
+from robots_guard.mitmproxy.patches.connections import check_resolution
 from robots_guard.origin import Origin, parse_authority
 
 PREFIX = "robots_guard: "
@@ -29,6 +33,11 @@ Client = tuple[object, float | None]
 def client_of(client: connection.Client) -> Client:
     """A client connection's identity. It is not the id: a replay works on a copy, which has a new one."""
     return (client.peername and client.peername[:2], client.timestamp_start)
+
+
+def address_of(client: connection.Client) -> str:
+    """A client's address; empty if it is unknown."""
+    return str(client.peername[0]) if client.peername else ""
 
 
 class ClientDestinations:
@@ -136,3 +145,47 @@ def _canonical(mode: mode_specs.ReverseMode) -> tuple[str, int]:
     with contextlib.suppress(MalformedURL):
         host = parse_authority("http", f"[{host}]" if ":" in host else host).host
     return host, port
+
+
+class Passthrough:
+    """Hosts whose TLS is not intercepted, because their clients accept only the site's certificate.
+
+    `*.example.com` is every name below example.com. Raises SettingsError for an invalid name.
+    """
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self._hosts = frozenset(map(_canonical_name, hosts))
+
+    def origin(self, data: tls.ClientHelloData) -> Origin | None:
+        """The origin of a handshake if it is one of these hosts and the SNI agrees; else None."""
+        address, sni = data.context.server.address, data.client_hello.sni
+        if not self._hosts or address is None:
+            return None
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        try:
+            origin = parse_authority("https", f"{host}:{address[1]}")
+            named = parse_authority("https", sni).host if sni else origin.host
+        except MalformedURL:
+            return None
+        if named == origin.host and self._contains(origin.host):
+            return origin
+        return None
+
+    def _contains(self, host: str) -> bool:
+        labels = host.split(".")
+        below = (f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels)))
+        return host in self._hosts or any(each in self._hosts for each in below)
+
+
+def _canonical_name(host: str) -> str:
+    """The spelling in which hosts are compared. Raises SettingsError for a host that can never match."""
+    below = "*." if host.startswith("*.") else ""
+    try:
+        origin = parse_authority("https", host.removeprefix("*."))
+    except MalformedURL:
+        origin = None
+    if origin is None or origin.port != 443 or "*" in origin.host:
+        raise SettingsError(
+            f"passthrough: {host!r} is not a host: write a name alone, such as example.com or *.example.com"
+        )
+    return below + origin.host

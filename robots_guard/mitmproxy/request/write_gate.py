@@ -18,13 +18,13 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.verdict import Decision
 from robots_guard.mitmproxy.patches.write_check import NotApproved
-from robots_guard.mitmproxy.request.outgoing import (
+from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
+from robots_guard.mitmproxy.request.wire import (
     body_length,
     declared_length,
     http1_request,
     http2_request,
 )
-from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
 
 log = logging.getLogger("robots_guard")
 

@@ -17,9 +17,9 @@ from robots_guard.scrapy.patches import (
 
 #: Installed by the middleware when the spider opens.
 PATCHES = (
-    downloader_fetch.PATCH,
-    fetch_signals.PATCH,
-    handler_hook.PATCH,
-    connection_bytes.PATCH,
-    response_status.PATCH,
+    *downloader_fetch.PATCHES,
+    *fetch_signals.PATCHES,
+    *handler_hook.PATCHES,
+    *connection_bytes.PATCHES,
+    *response_status.PATCHES,
 )

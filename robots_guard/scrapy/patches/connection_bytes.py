@@ -100,16 +100,17 @@ def _is_clean(reason: Any) -> bool:
     return reason.check(ConnectionDone) is not None
 
 
-PATCH = Patch(
-    owner=HTTP11ClientProtocol,
-    methods=(
-        method("request", "0ce655640fb5"),
-        method("dataReceived", "db1d1880b97c"),
-        method("connectionLost", "ac1ba76ca203"),
-    ),
-    versions="Twisted 26.10.0",
-    reason="An ambiguous robots.txt must not be trusted, and only its bytes show that.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=HTTP11ClientProtocol,
+        methods=(
+            method("request", "0ce655640fb5"),
+            method("dataReceived", "db1d1880b97c"),
+            method("connectionLost", "ac1ba76ca203"),
+        ),
+        versions="Twisted 26.10.0",
+        reason="An ambiguous robots.txt must not be trusted, and only its bytes show that.",
+        report="""\
 For Twisted: a client cannot see that an HTTP/1.1 response was ambiguous.
 
 `HTTP11ClientProtocol` discards bytes after the end of a response, and accepts a response with a
@@ -121,4 +122,5 @@ five.
 
 The pool could take the protocol's factory as an argument, where it has the attribute `_factory`.
 """,
+    ),
 )

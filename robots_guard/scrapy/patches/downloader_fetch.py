@@ -42,12 +42,13 @@ def follow(
     engine.downloader.fetch = fetch_and_report
 
 
-PATCH = Patch(
-    owner=Downloader,
-    methods=(method("fetch", "227c79bdeff3", "302384ee47a9"),),
-    versions="Scrapy 2.14.0 to 2.19.0",
-    reason="No signal marks the end of a request that never reaches its download slot.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=Downloader,
+        methods=(method("fetch", "227c79bdeff3", "302384ee47a9"),),
+        versions="Scrapy 2.14.0 to 2.19.0",
+        reason="No signal marks the end of a request that never reaches its download slot.",
+        report="""\
 A signal for the end of every request in the downloader.
 
 `request_reached_downloader` and `request_left_downloader` are sent for requests that reach their
@@ -58,4 +59,5 @@ To see it: let a middleware return a response from `process_request`, and connec
 
 A pair of signals sent by `Downloader.fetch` around `middleware.download_async` would do.
 """,
+    ),
 )

@@ -36,12 +36,13 @@ def divert(crawler: Crawler, sender: object, is_fetch: Callable[[Request], bool]
     return own
 
 
-PATCH = Patch(
-    owner=SignalManager,
-    methods=(method(_SEND, "81ac78d853fe"),),
-    versions="Scrapy 2.14.0 to 2.19.0",
-    reason="A fetch of robots.txt must not count as a page, nor be stopped as one.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=SignalManager,
+        methods=(method(_SEND, "81ac78d853fe"),),
+        versions="Scrapy 2.14.0 to 2.19.0",
+        reason="A fetch of robots.txt must not count as a page, nor be stopped as one.",
+        report="""\
 Requests of components, such as those for robots.txt, count as pages of the crawl.
 
 `engine.download_async` sends `response_received` for each request that a component makes. So with
@@ -55,4 +56,5 @@ a page that a robots.txt disallows.
 
 A meta key for requests whose signals are not sent, or an argument of `download_async`, would do.
 """,
+    ),
 )

@@ -63,12 +63,13 @@ def attach(crawler: Crawler, around: Callable[[Request, Send], Awaitable[Respons
     return True
 
 
-PATCH = Patch(
-    owner=DownloadHandlers,
-    methods=(method(_SEND, "9fd46ac136e9"),),
-    versions="Scrapy 2.14.0 to 2.19.0",
-    reason="A request waits in its slot after the last middleware, where it can change.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=DownloadHandlers,
+        methods=(method(_SEND, "9fd46ac136e9"),),
+        versions="Scrapy 2.14.0 to 2.19.0",
+        reason="A request waits in its slot after the last middleware, where it can change.",
+        report="""\
 A hook between the download slot and the download handler.
 
 After the last downloader middleware, a request waits in the queue of its slot. An extension that
@@ -82,4 +83,5 @@ To see it: send many requests to one slot with DOWNLOAD_DELAY = 1, and compare t
 A documented method of the downloader that a subclass may override (setting DOWNLOADER), or an
 asynchronous signal, would do.
 """,
+    ),
 )

@@ -22,7 +22,7 @@ _statuses: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
 
 def note_statuses() -> None:
     """Note the status of each response, in all crawls of the process, from now on."""
-    install_patches((PATCH,))
+    install_patches(PATCHES)
 
 
 def status_of(request: Request) -> int | None:
@@ -31,27 +31,27 @@ def status_of(request: Request) -> int | None:
     return _statuses.get(request)
 
 
-def _noting(handle_head: Any) -> Any:
-    def _cb_bodyready(self: Any, txresponse: Any, request: Request) -> Any:
-        _statuses[request] = txresponse.code
-        try:
-            return handle_head(self, txresponse, request)
-        finally:
-            del _statuses[request]
-
-    return _cb_bodyready
+def _handle_head(plain: Any, self: Any, txresponse: Any, request: Request) -> Any:
+    _statuses[request] = txresponse.code
+    try:
+        return plain(self, txresponse, request)
+    finally:
+        del _statuses[request]
 
 
 _AGENT = "_ScrapyAgent" if hasattr(http11, "_ScrapyAgent") else "ScrapyAgent"
 
-PATCH = Patch(
-    owner=getattr(http11, _AGENT),
-    methods=(
-        method("_cb_bodyready", "4e88308f9843", "089432b19463", "3b4c90f33215", make=_noting),
-    ),
-    versions="Scrapy 2.14.2 to 2.19.0",
-    reason="What a response states depends on its status, which `headers_received` does not have.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=getattr(http11, _AGENT),
+        methods=(
+            method(
+                "_cb_bodyready", "4e88308f9843", "089432b19463", "3b4c90f33215", new=_handle_head
+            ),
+        ),
+        versions="Scrapy 2.14.2 to 2.19.0",
+        reason="What a response states depends on its status, which `headers_received` does not have.",
+        report="""\
 The status of a response for receivers of `headers_received`.
 
 `headers_received` is sent with the header fields of a response and the length of its body, but
@@ -62,4 +62,5 @@ To see it: connect a receiver to `headers_received`, and let a server answer 404
 
 A further argument `status` would do; receivers that do not take it are not affected.
 """,
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.mitmproxy.body_memory import BodyMemory
+from robots_guard.mitmproxy.bodies import BodyMemory
 
 CLIENTS, KEYS, SIZES = st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 60)
 STEPS = st.lists(

@@ -12,9 +12,8 @@ from mitmproxy.http import Response
 from mitmproxy.proxy import commands
 
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.mitmproxy.patches import http_layer_writes
-from robots_guard.mitmproxy.patches.http_layer_writes import JOINED_BYTES
-from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.patches.shortcuts import JOINED_BYTES, join_writes
+from robots_guard.mitmproxy.replies import Refusal
 
 CLIENTS = [
     Client(peername=("c", number), sockname=("s", 1), timestamp_start=number) for number in range(3)
@@ -46,8 +45,7 @@ def effects(given):
 
 @given(st.lists(SENT | OTHERS, max_size=12))
 def test_joined_writes_send_the_same_bytes_in_the_same_order(given):
-    handle_event = http_layer_writes.PATCH.methods[0].make(lambda self, event: iter(given))
-    joined = list(handle_event(None, None))
+    joined = list(join_writes(lambda self, event: iter(given), None, None))
     assert list(effects(joined)) == list(effects(given))
     assert [each for each in joined if isinstance(each, commands.Log)] == [
         each for each in given if isinstance(each, commands.Log)
@@ -64,8 +62,7 @@ def test_small_writes_are_joined_and_large_ones_are_not_copied():
         large,
         commands.SendData(one, b"d"),
     ]
-    handle_event = http_layer_writes.PATCH.methods[0].make(lambda self, event: iter(given))
-    written = list(handle_event(None, None))
+    written = list(join_writes(lambda self, event: iter(given), None, None))
     assert [(each.connection, each.data[:2]) for each in written] == [
         (one, b"ac"),
         (other, b"b"),

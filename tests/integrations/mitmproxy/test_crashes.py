@@ -20,8 +20,7 @@ from mitmproxy.test import taddons, tflow
 from support.waiting import eventually
 
 from robots_guard.gateway.patch import install_patches
-from robots_guard.mitmproxy.patches import ADDON_PATCHES
-from robots_guard.mitmproxy.patches import connection_crashes as crashes
+from robots_guard.mitmproxy.patches import ADDON_PATCHES, crashes
 
 # These tests set the private `_CRASH_LOG`, which counts for the whole process, and the `_paused` of
 # a layer of mitmproxy.

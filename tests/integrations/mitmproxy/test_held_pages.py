@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from robots_guard.mitmproxy.held_pages import HeldPage, PageWindow
+from robots_guard.mitmproxy.bodies import HeldPage, PageWindow
 
 
 def test_tiny_pieces_cost_about_what_is_counted():

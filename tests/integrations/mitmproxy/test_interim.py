@@ -24,7 +24,7 @@ from mitmproxy.test import taddons, tflow, tutils
 
 from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
-from robots_guard.mitmproxy.patches.interim import Interim
+from robots_guard.mitmproxy.patches.events import Interim
 from robots_guard.testing import Reply
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.mitmproxy.held_pages import PageWindow
+from robots_guard.mitmproxy.bodies import PageWindow
 
 LIMIT = 1000
 

@@ -16,7 +16,7 @@ from mitmproxy.test import taddons, tflow
 
 from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
-from robots_guard.mitmproxy.patches.http2_server_resets import BURST, RATE, Allowance
+from robots_guard.mitmproxy.patches.http2 import BURST, RATE, Allowance
 
 CANCEL = h2.errors.ErrorCodes.CANCEL
 TLS_RECORD = 16_384  # bytes at most (RFC 8446 section 5.1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
-from importlib import import_module
 
 from support.digests import changed_methods
 from twisted.web.client import HTTPConnectionPool
@@ -16,14 +14,6 @@ def test_replaced_methods_have_known_sources():
     """If one differs: read what has changed, see whether the patch is still right and still needed, and add the digest
     to it."""
     assert changed_methods(patches.PATCHES) == {}
-
-
-def test_every_module_is_a_patch_on_the_list():
-    modules = [
-        import_module(f"{patches.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(patches.__path__)
-    ]
-    assert {id(module.PATCH) for module in modules} == {id(patch) for patch in patches.PATCHES}
 
 
 def test_a_pool_still_makes_its_connections_by_its_factory():

@@ -1,16 +1,17 @@
-"""`ConnectionHandler` runs the protocol layers of a connection; an exception in one ends it.
+"""Crashes: an exception in the protocol layers of a connection ends its handler.
 
-`server_event` (mitmproxy/proxy/server.py) runs the layers and carries out their commands. It logs
-whatever they raise as "mitmproxy has crashed!", with a traceback, and continues: the client waits
-forever, its flows never end, and the next event reaches layers in an unknown state. `server_event`
-cannot be wrapped from outside, because it catches the exception itself; so `log` is replaced. An
-exception in the tasks that open connections or run hooks is not caught at all, with the same effect
-on the client.
+`ConnectionHandler.server_event` (mitmproxy/proxy/server.py) runs the layers and carries out their
+commands. It logs whatever they raise as "mitmproxy has crashed!", with a traceback, and continues:
+the client waits forever, its flows never end, and the next event reaches layers in an unknown
+state. `server_event` cannot be wrapped from outside, because it catches the exception itself; so
+`log` is replaced. An exception in the tasks that open connections or run hooks is not caught at
+all, with the same effect on the client. The handler of a replay, by which the proxy itself fetches
+robots.txt, has a `log` of its own.
 
-With this patch, a crash closes the client's connection and those to servers and calls the `error`
-hook of each live flow. No further event reaches the layers, so nothing more is sent. One line is
-logged, and the traceback at debug level. Only the first ten crashes within a minute are logged; the
-next line gives the number of the others.
+With these patches, a crash closes the client's connection and those to servers and calls the
+`error` hook of each live flow. No further event reaches the layers, so nothing more is sent. One
+line is logged, and the traceback at debug level. Only the first ten crashes within a minute are
+logged; the next line gives the number of the others.
 
 Invariant: a handler that has crashed sends no more bytes.
 """
@@ -28,9 +29,11 @@ from mitmproxy import flow as flows
 from mitmproxy import http
 from mitmproxy.addons.clientplayback import ReplayHandler
 from mitmproxy.connection import ConnectionState
+from mitmproxy.options import Options
 from mitmproxy.proxy import commands, events, layer
-from mitmproxy.proxy.layers.http import HttpLayer, HttpStream
+from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode, HttpStream
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpResponseHook
+from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server import ConnectionHandler
 
 from robots_guard.gateway.patch import Patch, method
@@ -41,32 +44,32 @@ LINES = 10  # per minute
 _MINUTE = 60.0  # seconds
 
 
-def replace_log(plain: Callable[..., None]) -> Callable[..., None]:
+def _log_or_end(
+    plain: Callable[..., None],
+    self: ConnectionHandler,
+    message: str,
+    level: int = logging.INFO,
+    exc_info: Any = None,
+) -> None:
     """Make `log` end the handler if an exception is logged as an error.
 
     `server_event` logs only crashes so.
     """
-
-    def log_or_end(
-        self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None
-    ) -> None:
-        if exc_info and level >= logging.ERROR:
-            error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
-            _end_handler(self, error or RuntimeError(message))
-        else:
-            plain(self, message, level, exc_info)
-
-    return log_or_end
+    if exc_info and level >= logging.ERROR:
+        error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
+        _end_handler(self, error or RuntimeError(message))
+    else:
+        plain(self, message, level, exc_info)
 
 
-def _replace_task(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    async def fenced(self: ConnectionHandler, *arguments: Any) -> None:
-        try:
-            await plain(self, *arguments)
-        except Exception as error:  # noqa: BLE001  after any error, the client must not wait forever
-            _end_handler(self, error)
-
-    return fenced
+async def _end_after_error(
+    plain: Callable[..., Awaitable[None]], self: ConnectionHandler, *arguments: Any
+) -> None:
+    """Make an exception in a task of a handler end it."""
+    try:
+        await plain(self, *arguments)
+    except Exception as error:  # noqa: BLE001  after any error, the client must not wait forever
+        _end_handler(self, error)
 
 
 class _CrashedLayer(layer.Layer):
@@ -200,17 +203,35 @@ def _message(handler: ConnectionHandler, error: BaseException) -> str:
 
 _CRASH_LOG = _CrashLog()
 
-PATCH = Patch(
-    owner=ConnectionHandler,
-    methods=(
-        method("log", "706760d6eecf", make=replace_log),
-        method("open_connection", "5e0b3cbaf7a4", make=_replace_task),
-        method("hook_task", "9ac797016052", make=_replace_task),
-        method("wakeup", "6e42e075ee5f", make=_replace_task),
-    ),
-    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
-    reason="After an exception in a protocol layer, the client waits forever.",
-    report="""\
+
+def _begin_replay(
+    plain: Callable[..., None], self: ReplayHandler, flow: http.HTTPFlow, options: Options
+) -> None:
+    """Give the client of a replay the mode by which its request is sent, by which robots.txt is then
+    fetched, too.
+
+    In the mode `upstream`, mitmproxy's layer demands that the client came by this mode, and raises
+    for a replayed flow that did not.
+    """
+    plain(self, flow, options)
+    if self.layer.mode is HTTPMode.upstream:
+        # The hooks get the flow's client; the handler's is a copy of it.
+        flow.client_conn.proxy_mode = ProxyMode.parse(options.mode[0])
+        self.client.proxy_mode = flow.client_conn.proxy_mode
+
+
+PATCHES = (
+    Patch(
+        owner=ConnectionHandler,
+        methods=(
+            method("log", "706760d6eecf", new=_log_or_end),
+            method("open_connection", "5e0b3cbaf7a4", new=_end_after_error),
+            method("hook_task", "9ac797016052", new=_end_after_error),
+            method("wakeup", "6e42e075ee5f", new=_end_after_error),
+        ),
+        versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
+        reason="After an exception in a protocol layer, the client waits forever.",
+        report="""\
 After "mitmproxy has crashed!" the client waits forever, and its flow never ends.
 
 `ConnectionHandler.server_event` logs an exception of a layer and continues. The client's
@@ -224,4 +245,28 @@ To see it: send a request whose layer raises, such as one with a trailer field a
 `server_event` should close the client's connection and those to servers, set `flow.error` and call
 the `error` hook for each live flow, and ignore later events. The three tasks need the same.
 """,
+    ),
+    Patch(
+        owner=ReplayHandler,
+        methods=(
+            method("log", "99fa0035d5f2", new=_log_or_end),
+            method("__init__", "3830fad55fab", new=_begin_replay),
+        ),
+        versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
+        reason="A replay whose protocol layer raises never ends; nor would the fetch of a robots.txt.",
+        report="""\
+Client replay waits forever after "mitmproxy has crashed!".
+
+`ReplayHandler.replay` waits for `done`, which is set by the `response` and `error` hooks. If a
+layer raises, neither is called, and no later flow is replayed.
+
+To see it: replay a flow to a site that sends a trailer field after a chunked body, and another
+flow. Or replay one in the mode `upstream` that was recorded in the mode `regular`: the assertion
+about `proxy_mode` in `HttpLayer._handle_event` fails.
+
+The report about `ConnectionHandler.server_event` suggests calling `error` for the flows of a
+handler that has crashed; that would end the replay, too. `ReplayHandler` could set the client's
+`proxy_mode` to the mode that it chooses.
+""",
+    ),
 )

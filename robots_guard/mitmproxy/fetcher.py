@@ -40,10 +40,10 @@ from robots_guard.fetch.plain_errors import (
     scope_of,
 )
 from robots_guard.mitmproxy.options import SPELLING
-from robots_guard.mitmproxy.patches.http1_client_bytes import ReceivesBytes
+from robots_guard.mitmproxy.patches.http1 import ReceivesBytes
 from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
-from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.request.wire import Approved
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.paths import malformed
 

@@ -1,4 +1,6 @@
-"""The status site: the proxy's responses to requests for http://robots.guard/ or for its own address.
+"""Replies: the proxy's own responses, in mitmproxy's form.
+
+The status site answers requests for http://robots.guard/ or for the proxy's own address:
 
     /          whether requests are judged, and the counts of decisions
     /ready     the same for programs: 200 while requests are judged, 503 otherwise
@@ -11,9 +13,13 @@ The name is not a public one, and no request for it leaves the proxy.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from cachetools import LRUCache
@@ -25,13 +31,59 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.refusal import ProxyReply, render
 from robots_guard.invocation import Invocation
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
-from robots_guard.mitmproxy.replies.asgi import Application, call
+from robots_guard.settings import CLOCKS
 
 HOST = "robots.guard"
 CONSOLE = "/console"
 _REMEMBERED = 2000  # refusals
 _FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
 _HELP = "This is a proxy for crawlers, not a site: set it as http_proxy and https_proxy, and request a site.\n"
+_LENGTH = b"content-length"
+
+Message = MutableMapping[str, Any]
+Application = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
+
+
+class Refusal(http.Response):
+    """A response made by the guard. The body of the request it answers is not needed."""
+
+    @classmethod
+    def of(cls, reply: ProxyReply, method: str) -> Refusal:
+        """A reply as mitmproxy's response to a request with that method.
+
+        It equals the result of mitmproxy's `Response.make`, which takes longer, apart from the
+        Content-Length of a 204.
+        """
+        fields = [_field(name, value) for name, value in dict(reply.headers).items()]
+        fields = [field for field in fields if field[0].lower() != _LENGTH]
+        has_length = reply.status != HTTPStatus.NO_CONTENT  # RFC 9110 section 8.6
+        if has_length and method != "HEAD":  # the length of a response to GET is not known
+            fields.append((_LENGTH, b"%d" % len(reply.body)))
+        now = CLOCKS.now()
+        return cls(
+            http_version=b"HTTP/1.1",
+            status_code=reply.status,
+            reason=HTTPStatus(reply.status).phrase.encode(),  # mitmproxy does not know them all
+            headers=http.Headers(fields),
+            content=reply.body,
+            trailers=None,
+            timestamp_start=now,
+            timestamp_end=now,
+        )
+
+
+class NoRoom(Refusal):
+    """The response to an upload for which there is no room."""
+
+
+def _field(name: str, value: str) -> tuple[bytes, bytes]:
+    return name.encode(), value.encode("utf-8", "surrogateescape")
+
+
+# -- the status site -----------------------------------------------------------------------------
 
 
 class StatusSite:
@@ -63,7 +115,7 @@ class StatusSite:
         """The answer to a request for the proxy itself."""
         request = flow.request
         if _is_own_name(request) and self._console is not None and _is_below(CONSOLE, request.path):
-            reply = await call(self._console, request, flow.client_conn.peername, CONSOLE)
+            reply = await _call(self._console, request, flow.client_conn.peername, CONSOLE)
         elif _is_own_name(request):
             reply = self._page(request.path.partition("?")[0], fault, counts, confdir)
         else:
@@ -171,3 +223,53 @@ def _html(status: int, body: bytes) -> ProxyReply:
     return ProxyReply(
         status, (("Content-Type", "text/html; charset=utf-8"), policy, *_COMMON), body
     )
+
+
+# -- an ASGI application -------------------------------------------------------------------------
+
+
+async def _call(
+    app: Application, request: http.Request, client: tuple[Any, ...], root: str
+) -> ProxyReply:
+    """The reply of the application mounted at the path `root`, to a request without a body.
+
+    Raises what the application raises.
+    """
+    sent: list[Message] = []
+    unread: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        if not unread:  # a second call waits for the client to disconnect; if it returned, the caller would loop
+            await asyncio.Event().wait()
+        return unread.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(_scope(request, client, root), receive, send)
+    start = next(message for message in sent if message["type"] == "http.response.start")
+    headers = tuple(
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in start.get("headers", ())
+    )
+    return ProxyReply(
+        start["status"], headers, b"".join(message.get("body", b"") for message in sent)
+    )
+
+
+def _scope(request: http.Request, client: tuple[Any, ...], root: str) -> Message:
+    path, _, query = request.path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "root_path": root,
+        "query_string": query.encode(),
+        "headers": [(name.lower(), value) for name, value in request.headers.fields],
+        "client": client[:2],
+        "server": (request.host, request.port),
+    }

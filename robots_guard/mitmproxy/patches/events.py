@@ -1,10 +1,9 @@
-"""Interim responses: 1xx responses of a site are forwarded, and the final one is the answer.
+"""Events: what the replaced methods of different protocols tell the stream of a request.
 
 mitmproxy takes any response head over HTTP/1 for the final one: after a `103 Early Hints` the
 client gets an empty response, and the real one is lost. Over HTTP/2 it swallows interim responses.
-
-With the patches of `http1_client_head` and `http2_client_interim`, both send an `Interim` event to
-the stream, which forwards it to the client at once (RFC 9110 section 15.2), with these exceptions:
+With the patches, both send an `Interim` event to the stream, which forwards it to the client at
+once (RFC 9110 section 15.2), with these exceptions:
 
     100         is dropped: mitmproxy has answered the client's Expect, and sends none to the site
     HTTP/1.0    clients get none, because they do not know interim responses
@@ -19,14 +18,26 @@ Addons have no hook for interim responses.
 
 from __future__ import annotations
 
+from typing import Any
+
 from mitmproxy import http
+from mitmproxy.net.http import status_codes
 from mitmproxy.net.http.validate import validate_headers
 from mitmproxy.proxy import layer
-from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp, _events
 from mitmproxy.proxy.layers.http._base import HttpEvent
-from mitmproxy.proxy.layers.http._events import ResponseHeaders
+from mitmproxy.proxy.layers.http._events import ResponseHeaders, ResponseProtocolError
 
 from robots_guard.gateway.own_fields import OWN_FIELDS
+
+# The codes of protocol errors are an enumeration since version 12, and HTTP status codes before.
+_enumeration: Any = getattr(_events, "ErrorCode", None)
+CLIENT_DISCONNECTED: Any = (
+    _enumeration.CLIENT_DISCONNECTED if _enumeration else status_codes.CLIENT_CLOSED_REQUEST
+)
+REQUEST_TOO_LARGE: Any = (
+    _enumeration.REQUEST_TOO_LARGE if _enumeration else status_codes.PAYLOAD_TOO_LARGE
+)
 
 _REMOVED = (
     "connection",
@@ -69,3 +80,16 @@ def pass_on(self: HttpStream, event: Interim) -> layer.CommandGenerator[None]:
         except ValueError:
             return
     yield SendHttp(ResponseHeaders(self.stream_id, response), self.context.client)
+
+
+class Unanswered(ResponseProtocolError):
+    """The site sent no byte of a response to a request, on a connection on which it had answered
+    another; or it said that it did not process the request."""
+
+    @classmethod
+    def instead_of(cls, error: ResponseProtocolError) -> Unanswered:
+        """The same error, marked."""
+        return cls(error.stream_id, error.message, error.code)
+
+
+PATCHES = ()

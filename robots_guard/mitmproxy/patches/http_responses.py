@@ -1,19 +1,14 @@
-"""`HttpStream.state_wait_for_response_headers` decides what becomes of the body of a response, and
-`check_body_size` whether it is too large.
+"""The responses of `HttpStream`: what becomes of their bodies.
 
-mitmproxy either streams it, and then the client has the status before the first byte of the body
-is known, or keeps all of it. A response that an addon sets in the hook `responseheaders` is
-overwritten by the site's body. With the replacement there are two more ways:
+mitmproxy either streams a body, and then the client has the status before the first byte of the
+body is known, or keeps all of it. A response that an addon sets in the hook `responseheaders` is
+overwritten by the site's body. With the patch there are two more ways:
 
     held        a page in `HELD_PAGES` is kept until its beginning has been judged, and is then
                 passed on as other addons want it, or refused
     refused     instead of the site's response, the client gets the guard's. The rest of the site's
                 body is discarded as it arrives. If it is long or slow, the download is ended: over
                 HTTP/1 the connection is closed, over HTTP/2 the stream is reset
-
-`_handle_event` is replaced because only it sees the timers of a stream. `check_body_size` would
-fail a response whose Content-Length exceeds `body_size_limit` before it is known that it will be
-streamed; the replacement checks only what is kept against it.
 """
 
 from __future__ import annotations
@@ -38,10 +33,9 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.utils import human
 
 from robots_guard.gateway.patch import Patch, method
-from robots_guard.mitmproxy.body_memory import MEMORY
-from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage, memory_key
-from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
-from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.bodies import HELD_PAGES, MEMORY, HeldPage, memory_key
+from robots_guard.mitmproxy.patches.events import CLIENT_DISCONNECTED
+from robots_guard.mitmproxy.replies import Refusal
 
 HOLD_TIME = 10.0  # seconds a page is held; then what has arrived is judged
 DISCARD_BYTES = 64 * 1024  # of a refused body; a new connection costs the site about as much
@@ -49,34 +43,28 @@ DISCARD_TIME = 1.0  # seconds
 _TICK = 1.0  # seconds; mitmproxy cannot cancel a timer, so that long ones would pile up
 
 Commands = layer.CommandGenerator[None]
-Waits = Callable[[HttpStream, ResponseHeaders], Commands]
-Handles = Callable[[HttpStream, events.Event], Commands]
-Checks = Callable[[HttpStream, bool], layer.CommandGenerator[bool]]
+Plain = Callable[..., Commands]
 
 
-def _replace_wait(plain: Waits) -> Waits:
-    def state_wait_for_response_headers(self: HttpStream, event: ResponseHeaders) -> Commands:
+def _begin_response(plain: Plain, self: HttpStream, event: ResponseHeaders) -> Commands:
+    """Discard the body of a response that is refused by its head, and hold a page in `HELD_PAGES`."""
+    yield from plain(self, event)
+    held = HELD_PAGES.pop(self.flow.id, None)
+    if self.server_state != self.state_consume_response_body:
+        return
+    if isinstance(self.flow.response, Refusal):
+        yield from _start_discarding(self, event)
+    elif held is not None:
+        yield from _start_holding(self, event, held)
+
+
+def _handle_timers(plain: Plain, self: HttpStream, event: events.Event) -> Commands:
+    """Pass timers on to the state of a held or refused response: only this method sees them."""
+    if isinstance(event, events.Wakeup):
+        if self.flow.live and self.server_state in _states(self):
+            yield from self.server_state(event)
+    elif not (isinstance(event, ResponseProtocolError) and _has_stopped_site(self)):
         yield from plain(self, event)
-        held = HELD_PAGES.pop(self.flow.id, None)
-        if self.server_state != self.state_consume_response_body:
-            return
-        if isinstance(self.flow.response, Refusal):
-            yield from _start_discarding(self, event)
-        elif held is not None:
-            yield from _start_holding(self, event, held)
-
-    return state_wait_for_response_headers
-
-
-def _replace_handle_event(plain: Handles) -> Handles:
-    def _handle_event(self: HttpStream, event: events.Event) -> Commands:
-        if isinstance(event, events.Wakeup):
-            if self.flow.live and self.server_state in _states(self):
-                yield from self.server_state(event)
-        elif not (isinstance(event, ResponseProtocolError) and _has_stopped_site(self)):
-            yield from plain(self, event)
-
-    return _handle_event
 
 
 def _has_stopped_site(self: HttpStream) -> bool:
@@ -89,14 +77,18 @@ def _states(self: HttpStream) -> tuple[MethodType, ...]:
     return MethodType(state_hold_page, self), MethodType(state_discard_response_body, self)
 
 
-def _replace_check_body_size(plain: Checks) -> Checks:
-    def check_body_size(self: HttpStream, request: bool) -> layer.CommandGenerator[bool]:
-        if not request and not self.response_body_buf:  # only its head has arrived
-            _stream_if_large(self)
-            return False
-        return (yield from plain(self, request))
+def _check_body_size(
+    plain: Callable[..., layer.CommandGenerator[bool]], self: HttpStream, request: bool
+) -> layer.CommandGenerator[bool]:
+    """Check only what is kept against `body_size_limit`.
 
-    return check_body_size
+    mitmproxy would fail a response for its Content-Length before it is known that it will be
+    streamed.
+    """
+    if not request and not self.response_body_buf:  # only its head has arrived
+        _stream_if_large(self)
+        return False
+    return (yield from plain(self, request))
 
 
 def _stream_if_large(self: HttpStream) -> None:
@@ -234,17 +226,18 @@ def state_discard_request_body(self: HttpStream, event: HttpEvent) -> Commands:
         yield from self.flow_done()
 
 
-PATCH = Patch(
-    owner=HttpStream,
-    methods=(
-        method("state_wait_for_response_headers", "10e32e91b294", make=_replace_wait),
-        method("_handle_event", "e3cbfef7310a", make=_replace_handle_event),
-        method("check_body_size", "7244b3db5fa1", "236ca0a7b9fd", make=_replace_check_body_size),
-    ),
-    versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
-    reason="An addon cannot replace a response whose body is streamed, nor look at the beginning of"
-    " a body before the client has its head.",
-    report="""\
+PATCHES = (
+    Patch(
+        owner=HttpStream,
+        methods=(
+            method("state_wait_for_response_headers", "10e32e91b294", new=_begin_response),
+            method("_handle_event", "e3cbfef7310a", new=_handle_timers),
+            method("check_body_size", "7244b3db5fa1", "236ca0a7b9fd", new=_check_body_size),
+        ),
+        versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
+        reason="An addon cannot replace a response whose body is streamed, nor look at the beginning of"
+        " a body before the client has its head.",
+        report="""\
 Addons cannot replace a streamed response, nor decide by the first bytes of its body.
 
 If an addon sets `flow.response` in `responseheaders`, mitmproxy still downloads the site's body and
@@ -259,4 +252,5 @@ sends 1 GB.
 (`RequestProtocolError`), as happens for `body_size_limit`. And `stream` could be a callable that is
 called before the head is sent.
 """,
+    ),
 )

@@ -1,6 +1,7 @@
-"""Outgoing: a request in the form in which it is written, produced from what was judged.
+"""The wire: what a client's request will put on it, and the request that is written instead.
 
-Method, target and authority are those of the verdict, not those of mitmproxy's request object.
+`wire_of` describes a request as it is; the verdict is about that. What is written is produced from
+what was judged. Method, target and authority are those of the verdict, not those of mitmproxy's request object.
 Fields about the client's own connection are left out (RFC 9110 section 7.6.1), and the framing is
 explicit, so that every server finds the end of the body at the same byte. These are pure functions;
 they decide nothing.
@@ -15,9 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mitmproxy import http
+from mitmproxy import connection, http
+from mitmproxy.proxy import mode_specs
 
 from robots_guard.gateway.wire import Wire
+from robots_guard.mitmproxy.request.destinations import address_of
 from robots_guard.origin import Origin
 
 Field = tuple[bytes, bytes]
@@ -44,6 +47,32 @@ _REMOVED_IF_STRICT = _REMOVED | {b"x-original-url", b"x-rewrite-url"}
 # The usual options of `Connection`, none of which names a field to remove.
 _OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade"))
 _EXPECTS_LENGTH = (b"POST", b"PUT", b"PATCH")  # RFC 9110 section 8.6
+# Modes in which the client's system has resolved the name, so that the proxy sees only an address.
+_ADDRESSED = (
+    mode_specs.TransparentMode,
+    mode_specs.WireGuardMode,
+    mode_specs.LocalMode,
+    mode_specs.Socks5Mode,
+)
+
+
+def wire_of(request: http.Request, client: connection.Client) -> Wire:
+    """Describe a client's request as it is now."""
+    data, mode = request.data, client.proxy_mode
+    is_named = data.scheme == b"https" and not isinstance(mode, mode_specs.ReverseMode)
+    return Wire.read(
+        data.headers.fields,
+        method=data.method,
+        scheme=data.scheme,
+        host=data.host,
+        port=data.port,
+        target=data.path,
+        version=data.http_version,
+        authority=data.authority,
+        sni=client.sni if is_named else None,
+        addressed=isinstance(mode, _ADDRESSED),
+        client=address_of(client),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,14 @@
-"""Held pages: responses that clients get only after the beginning of their page has been judged.
+"""Bodies: what the proxy keeps of them, counted over all connections.
 
-The enforcer enters a page in `HELD_PAGES` when the head of its response arrives, and `HttpStream`
-takes it from there (`patches/http_stream_responses.py`).
+`body_size_limit` bounds one request, but a client may open any number of them. Each byte of a
+request's body that mitmproxy keeps is counted in `MEMORY` from its arrival until its flow has
+ended, its client has disconnected, or the byte was discarded. An upload that would exceed the limit
+is refused (`patches/http_requests.py`), and its bytes are released.
+
+Of responses, only held pages are kept and counted: clients get them only after their beginning has
+been judged. `robots-guard proxy` forwards all others as they arrive. The enforcer enters a page in
+`HELD_PAGES` when the head of its response arrives, and `HttpStream` takes it from there
+(`patches/http_responses.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +21,57 @@ from mitmproxy import http
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
 
 SCAN_LIMIT = 65_536  # bytes: the head of nearly every page is shorter
+
+
+class BodyMemory:
+    """Counts bytes by client connection, and by flow or another key. Invariant: `used` never exceeds `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._counted: dict[str, dict[str, int]] = {}
+
+    def take(self, client: str, key: str, size: int) -> bool:
+        """Count `size` more bytes. Returns False, and counts nothing, if that would exceed the limit."""
+        if self.used + size > self.limit:
+            return False
+        counts = self._counted.setdefault(client, {})
+        counts[key] = counts.get(key, 0) + size
+        self.used += size
+        return True
+
+    def used_by(self, client: str, key: str) -> int:
+        """The number of bytes counted under a key."""
+        return self._counted.get(client, {}).get(key, 0)
+
+    def give_back(self, client: str, key: str, size: int) -> None:
+        """Count `size` fewer bytes under a key, but never fewer than none."""
+        counts = self._counted.get(client, {})
+        freed = min(size, counts.get(key, 0))
+        if freed:
+            counts[key] -= freed
+            self.used -= freed
+
+    def release(self, client: str, key: str) -> None:
+        """Drop all bytes counted under a key."""
+        counts = self._counted.get(client)
+        if counts is None:
+            return
+        self.used -= counts.pop(key, 0)
+        if not counts:
+            del self._counted[client]
+
+    def forget(self, client: str) -> None:
+        """Drop all bytes counted for a client connection."""
+        self.used -= sum(self._counted.pop(client, {}).values())
+
+    def __len__(self) -> int:
+        """The number of client connections with counted bytes."""
+        return len(self._counted)
+
+
+#: The body memory of this process. The enforcer sets its limit.
+MEMORY = BodyMemory(256 * 1024**2)
 
 
 class PageWindow:

@@ -1,1 +1,0 @@
-"""Traffic that leaves the proxy besides judged requests: uninspected TLS, and its own robots.txt fetches."""

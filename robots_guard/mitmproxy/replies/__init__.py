@@ -1,1 +1,0 @@
-"""The proxy's own responses: to refused and deferred requests, and on its status page."""
