@@ -195,7 +195,7 @@ async def start_server(
     return server
 
 
-class Connection(Protocol):
+class ServedConnection(Protocol):
     """A connection of a `ConnectionServer`, which it leaves when it is lost."""
 
     ended: asyncio.Event
@@ -208,7 +208,7 @@ class ConnectionServer:
     """A server on one socket, with its connections."""
 
     def __init__(self) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: set[ServedConnection] = set()
 
     async def start(
         self, factory: Callable[[], asyncio.BaseProtocol], listener: socket.socket

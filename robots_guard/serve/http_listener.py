@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import httptools
 
-from robots_guard.operation.listeners import Connection, ConnectionServer
+from robots_guard.operation.listeners import ConnectionServer, ServedConnection
 
 log = logging.getLogger("robots_guard")
 
@@ -168,7 +168,7 @@ class HttpProtocol(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, handler: Handler, connections: set[Connection]) -> None:
+    def __init__(self, handler: Handler, connections: set[ServedConnection]) -> None:
         self._handler = handler
         self._connections = connections
         self._loop = asyncio.get_running_loop()

@@ -358,11 +358,16 @@ def test_parts_of_strictest_judge_the_host():
     assert rules.judge("/forum", "main.example.ru", 8443, "https").disagree == ()
 
 
-def test_what_matches_under_strictest_is_listed_once_the_denials_first():
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [("google", [(2, True), (3, False)]), ("koster1994", [(3, False), (2, True)])],
+)
+def test_what_matches_under_strictest_is_listed_once_the_deciding_rule_first(other, expected):
     body = b"User-agent: *\nAllow: /a/b\nDisallow: /a\n"
-    rules = compile_rules(body, dialect("strictest(rfc9309, google)"), "x")
+    rules = compile_rules(body, dialect(f"strictest(rfc9309, {other})"), "x")
 
-    assert [(rule.line, rule.allow) for rule in rules.matches("/a/b")] == [(3, False), (2, True)]
+    assert [(rule.line, rule.allow) for rule in rules.matches("/a/b")] == expected
+    assert rules.judge("/a/b").rule == rules.matches("/a/b")[0]
     assert rules.matches("/c") == []
 
 

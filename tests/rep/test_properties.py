@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from rep.rows import ask
 from rep.slow_forms import slow_folded, slow_variants
@@ -66,7 +66,7 @@ def test_no_bytes_raise(body, name, profile, target):
     violations(parse(body, dialect(name)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.filter_too_much])
 @given(DOCUMENTS | RULED_DOCUMENTS, NAMES, TARGETS)
 @example(b"Useragent:*\nDisallo:/\nAllow:/", "bing", "/")  # a mended reading has rules of its own
 def test_the_deciding_rule_stands_on_the_line_it_names(body, name, target):

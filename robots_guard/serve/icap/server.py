@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from robots_guard.operation.listeners import Connection, ConnectionServer
+from robots_guard.operation.listeners import ConnectionServer, ServedConnection
 from robots_guard.serve.icap.handler import IcapHandler, PendingResponse
 from robots_guard.serve.icap.protocol import (
     IcapRequest,
@@ -38,7 +38,7 @@ Handler = Callable[[IcapRequest], IcapResponse | PendingResponse]
 class IcapConnection(asyncio.Protocol):
     """One connection of Squid."""
 
-    def __init__(self, handler: Handler, tag: str, connections: set[Connection]) -> None:
+    def __init__(self, handler: Handler, tag: str, connections: set[ServedConnection]) -> None:
         self._handler = handler
         self._tag = tag
         self._connections = connections
