@@ -154,6 +154,14 @@ class Services:
         self._checks.close()
         await self._close_secrets()
         await self.service.close()
+        # As at the end of `asyncio.run`: what is left would be reported in a later test.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=PATIENCE / 4)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._checks.wait_closed(), PATIENCE / 4)
 
     async def _close_secrets(self) -> None:
         self._secrets.close()

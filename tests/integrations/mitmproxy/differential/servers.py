@@ -12,6 +12,7 @@ import json
 import socket
 import subprocess
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -190,10 +191,12 @@ def _free_port() -> int:
 
 
 def _await_listening(port: int) -> None:
-    for _ in range(2000):
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
         with (
             contextlib.suppress(OSError),
-            socket.create_connection(("127.0.0.1", port), timeout=0.01),
+            socket.create_connection(("127.0.0.1", port), timeout=1.0),
         ):
             return
+        time.sleep(0.01)  # a refused connection is refused at once
     raise AssertionError("nginx does not listen")
