@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 
@@ -19,8 +19,9 @@ class Method(NamedTuple):
     """A replaced method.
 
     `digests` has the first 12 hexadecimal digits of the SHA-256 of its source, for each form that
-    it has in the versions of the patch. `new` is called in its place, with the method as the first
-    argument; without it, the module of the patch replaces the method itself, in single objects.
+    it has in the versions of the patch. `new` takes its place, with the method as the default
+    of its keyword argument `plain`; without it, the module of the patch replaces the method itself,
+    in single objects.
     """
 
     name: str
@@ -74,9 +75,10 @@ def _replace_methods(patch: Patch) -> None:
         setattr(patch.owner, name, replacement)
 
 
-def _replacement(plain: Callable[..., Any], new: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def replacement(*arguments: Any, **named: Any) -> Any:
-        return new(plain, *arguments, **named)
-
-    return replacement
+def _replacement(plain: Callable[..., Any], new: Any) -> Callable[..., Any]:
+    """A copy of `new` with a default for `plain`: a function that calls it would cost time."""
+    replacement = FunctionType(
+        new.__code__, new.__globals__, argdefs=new.__defaults__, closure=new.__closure__
+    )
+    replacement.__kwdefaults__ = {"plain": plain}
+    return functools.wraps(plain)(replacement)

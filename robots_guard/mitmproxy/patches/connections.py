@@ -38,7 +38,7 @@ def share_port() -> None:
 
 
 async def _listen(
-    plain: Callable[..., Awaitable[list[Any]]], self: Any, host: str, port: int
+    self: Any, host: str, port: int, *, plain: Callable[..., Awaitable[list[Any]]]
 ) -> list[Any]:
     """Accept one connection at a time (`operation.listeners`), and let workers share the port.
 
@@ -64,7 +64,7 @@ async def _listen(
     return servers
 
 
-async def _handle_stream(plain: Waits, self: Any, reader: Any, writer: Any = None) -> None:
+async def _handle_stream(self: Any, reader: Any, writer: Any = None, *, plain: Waits) -> None:
     """Close the connection and return normally when the task of a client connection is cancelled, as
     at the end of the event loop.
 
@@ -78,7 +78,7 @@ async def _handle_stream(plain: Waits, self: Any, reader: Any, writer: Any = Non
         (writer or reader).close()
 
 
-def _receive_hello(plain: Callable[..., Hello], self: ClientTLSLayer, data: bytes) -> Hello:
+def _receive_hello(self: ClientTLSLayer, data: bytes, *, plain: Callable[..., Hello]) -> Hello:
     """Close the connection of a client whose ClientHello exceeds `MAX_HELLO`.
 
     mitmproxy buffers an endless one without limit, and parses it again from the start whenever data
@@ -91,7 +91,7 @@ def _receive_hello(plain: Callable[..., Hello], self: ClientTLSLayer, data: byte
 
 
 def _receive_after_hello(
-    plain: Callable[..., layer.CommandGenerator[None]], self: ClientTLSLayer, data: bytes
+    self: ClientTLSLayer, data: bytes, *, plain: Callable[..., layer.CommandGenerator[None]]
 ) -> layer.CommandGenerator[None]:
     """Ignore data after an unreadable ClientHello, for which mitmproxy raises."""
     if self.client_hello_parsed:
@@ -142,7 +142,7 @@ def _replace_getaddrinfo(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _open_connection(
-    plain: Waits, self: ConnectionHandler, command: commands.OpenConnection
+    self: ConnectionHandler, command: commands.OpenConnection, *, plain: Waits
 ) -> None:
     """Close the transport also if the client disconnects while the connection is being made, because
     that cancels the task."""
@@ -152,7 +152,9 @@ async def _open_connection(
         _close(self, command.connection)
 
 
-async def _handle_connection(plain: Waits, self: ConnectionHandler, connection: Connection) -> None:
+async def _handle_connection(
+    self: ConnectionHandler, connection: Connection, *, plain: Waits
+) -> None:
     """Close the transport also if the connection is aborted while data arrives (in version 12)."""
     try:
         await plain(self, connection)

@@ -45,11 +45,12 @@ _MINUTE = 60.0  # seconds
 
 
 def _log_or_end(
-    plain: Callable[..., None],
     self: ConnectionHandler,
     message: str,
     level: int = logging.INFO,
     exc_info: Any = None,
+    *,
+    plain: Callable[..., None],
 ) -> None:
     """Make `log` end the handler if an exception is logged as an error.
 
@@ -63,7 +64,7 @@ def _log_or_end(
 
 
 async def _end_after_error(
-    plain: Callable[..., Awaitable[None]], self: ConnectionHandler, *arguments: Any
+    self: ConnectionHandler, *arguments: Any, plain: Callable[..., Awaitable[None]]
 ) -> None:
     """Make an exception in a task of a handler end it."""
     try:
@@ -205,7 +206,7 @@ _CRASH_LOG = _CrashLog()
 
 
 def _begin_replay(
-    plain: Callable[..., None], self: ReplayHandler, flow: http.HTTPFlow, options: Options
+    self: ReplayHandler, flow: http.HTTPFlow, options: Options, *, plain: Callable[..., None]
 ) -> None:
     """Give the client of a replay the mode by which its request is sent, by which robots.txt is then
     fetched, too.

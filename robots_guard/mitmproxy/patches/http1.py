@@ -53,7 +53,9 @@ Plain = Callable[..., Commands]
 # -- requests ------------------------------------------------------------------------------------
 
 
-def _read_request_head(plain: Plain, self: Http1Server, event: events.ConnectionEvent) -> Commands:
+def _read_request_head(
+    self: Http1Server, event: events.ConnectionEvent, *, plain: Plain
+) -> Commands:
     """Refuse a head that exceeds `MAX_HEAD`, and skip empty lines before it (RFC 9112 section 2.2),
     after which mitmproxy would wait for more data."""
     MEMORY.release(self.conn.id, _AHEAD)
@@ -70,7 +72,7 @@ def _skip_empty_lines(self: Http1Server) -> None:
         self.buf.maybe_extract_lines()  # takes out just that line
 
 
-def _wait_for_response(plain: Plain, self: Http1Server, event: events.Event) -> Commands:
+def _wait_for_response(self: Http1Server, event: events.Event, *, plain: Plain) -> Commands:
     """Disconnect a client that sends too far ahead while its request waits for the response.
 
     The bytes are counted in `MEMORY` until they are read as the next request, whose body is counted
@@ -96,7 +98,9 @@ def _count_ahead(self: Http1Server) -> bool:
 # -- responses ----------------------------------------------------------------------------------
 
 
-def _read_response_head(plain: Plain, self: Http1Client, event: events.ConnectionEvent) -> Commands:
+def _read_response_head(
+    self: Http1Client, event: events.ConnectionEvent, *, plain: Plain
+) -> Commands:
     """Pass interim responses to the stream, and fail a response whose head exceeds `MAX_HEAD`. Report
     a kept connection that the site has closed without an answer to the request as `Unanswered`."""
     if isinstance(event, events.DataReceived):
@@ -169,7 +173,7 @@ class ReceivesBytes(ABC):
         """Receive the end; `notified`: whether a `close_notify` announced it, None without TLS."""
 
 
-def _pass_bytes_on(plain: Plain, self: Http1Client, event: events.Event) -> Commands:
+def _pass_bytes_on(self: Http1Client, event: events.Event, *, plain: Plain) -> Commands:
     """Pass each piece, and the end of the connection, to the options before mitmproxy reads it, if
     they are `ReceivesBytes`.
 
@@ -194,7 +198,7 @@ def _has_close_notify(client: Http1Client) -> bool | None:
     return tls is not None and bool(tls.get_shutdown() & SSL.RECEIVED_SHUTDOWN)
 
 
-def _send_response(plain: Plain, self: Http1Server, event: HttpEvent) -> Commands:
+def _send_response(self: Http1Server, event: HttpEvent, *, plain: Plain) -> Commands:
     """Drop trailers, as RFC 9110 section 6.5.1 allows; mitmproxy raises for those of an HTTP/2 site.
     Write only the head of an interim response, and continue to wait for the final one."""
     if isinstance(event, ResponseTrailers):
@@ -228,7 +232,7 @@ class _Reader(ChunkedReader):
         return event
 
 
-def _make_body_reader(plain: Callable[[int | None], Any], expected_size: int | None) -> Any:
+def _make_body_reader(expected_size: int | None, *, plain: Callable[[int | None], Any]) -> Any:
     """Read chunked bodies, of requests and responses, by a reader that drops their trailers.
 
     mitmproxy raises NotImplementedError for a trailer field. RFC 9110 section 6.5.1 allows an

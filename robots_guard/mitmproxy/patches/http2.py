@@ -40,7 +40,7 @@ Handles = Callable[..., layer.CommandGenerator[bool]]
 
 
 def _handle_site_event(
-    plain: Handles, self: Http2Client, event: Any
+    self: Http2Client, event: Any, *, plain: Handles
 ) -> layer.CommandGenerator[bool]:
     """Pass interim responses to the stream, and report requests that the site has not processed.
 
@@ -119,7 +119,7 @@ def _marked(
 
 
 def _receive_data(
-    plain: Callable[..., list[Any]], self: BufferedH2Connection, data: bytes
+    self: BufferedH2Connection, data: bytes, *, plain: Callable[..., list[Any]]
 ) -> list[Any]:
     """Drop a request whose reset arrives in the same read (CVE-2023-44487, "rapid reset").
 
@@ -163,7 +163,7 @@ class Allowance:
 
 
 def _handle_client_event(
-    plain: Handles, self: Http2Server, event: Any
+    self: Http2Server, event: Any, *, plain: Handles
 ) -> layer.CommandGenerator[bool]:
     """Close a connection that exceeds its allowance of resets with ENHANCE_YOUR_CALM (RFC 9113 section
     7), and announce each reset to addons at once, so that a request that is held gives up its place.

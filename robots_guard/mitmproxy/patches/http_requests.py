@@ -60,7 +60,7 @@ class _Overflow(_BrokenOff):
 # -- a body that is kept until it is complete -----------------------------------------------------
 
 
-def _consume_body(plain: Plain, self: HttpStream, event: HttpEvent) -> Commands:
+def _consume_body(self: HttpStream, event: HttpEvent, *, plain: Plain) -> Commands:
     """Keep a piece of a body if it is needed and there is room for it."""
     if not isinstance(event, RequestData):
         yield from plain(self, event)
@@ -105,7 +105,7 @@ def _could_fit(self: HttpStream, event: RequestData) -> bool:
 # -- a body that is streamed ----------------------------------------------------------------------
 
 
-def _stream_body(plain: Plain, self: HttpStream, event: HttpEvent) -> Commands:
+def _stream_body(self: HttpStream, event: HttpEvent, *, plain: Plain) -> Commands:
     """Abort a request that exceeds the limit of its size, and release the pieces that were streamed."""
     if isinstance(event, _BrokenOff):
         yield from _abort(self)
@@ -129,7 +129,7 @@ def _abort(self: HttpStream) -> Commands:
 # -- pieces that arrive while a hook waits --------------------------------------------------------
 
 
-def _handle_event(plain: Plain, self: HttpStream, event: events.Event) -> Commands:
+def _handle_event(self: HttpStream, event: events.Event, *, plain: Plain) -> Commands:
     """Bound the events that mitmproxy keeps while the stream is paused.
 
     The first event beyond a limit is the last one kept. When it is handled, mitmproxy finds the
@@ -161,7 +161,7 @@ def _bound_event(self: HttpStream, event: RequestData, kept: int) -> RequestData
 # -- a tunnel -------------------------------------------------------------------------------------
 
 
-def _pass_through(plain: Plain, self: HttpStream, event: events.Event) -> Commands:
+def _pass_through(self: HttpStream, event: events.Event, *, plain: Plain) -> Commands:
     """Pass the end of a connection on to the layers in a tunnel as an event that they know.
 
     A CONNECT may declare a body, which mitmproxy takes for the first bytes of the tunnel. If it is
@@ -186,7 +186,7 @@ class RepeatHook(commands.StartHook):
 
 
 def _fail_or_repeat(
-    plain: Plain, self: HttpStream, event: RequestProtocolError | ResponseProtocolError
+    self: HttpStream, event: RequestProtocolError | ResponseProtocolError, *, plain: Plain
 ) -> Commands:
     """Send a request once more on a new connection if it is idempotent and got no answer, as RFC 9110
     section 9.2.2 allows and browsers do.

@@ -46,7 +46,7 @@ Commands = layer.CommandGenerator[None]
 Plain = Callable[..., Commands]
 
 
-def _begin_response(plain: Plain, self: HttpStream, event: ResponseHeaders) -> Commands:
+def _begin_response(self: HttpStream, event: ResponseHeaders, *, plain: Plain) -> Commands:
     """Discard the body of a response that is refused by its head, and hold a page in `HELD_PAGES`."""
     yield from plain(self, event)
     held = HELD_PAGES.pop(self.flow.id, None)
@@ -58,7 +58,7 @@ def _begin_response(plain: Plain, self: HttpStream, event: ResponseHeaders) -> C
         yield from _start_holding(self, event, held)
 
 
-def _handle_timers(plain: Plain, self: HttpStream, event: events.Event) -> Commands:
+def _handle_timers(self: HttpStream, event: events.Event, *, plain: Plain) -> Commands:
     """Pass timers on to the state of a held or refused response: only this method sees them."""
     if isinstance(event, events.Wakeup):
         if self.flow.live and self.server_state in _states(self):
@@ -78,7 +78,7 @@ def _states(self: HttpStream) -> tuple[MethodType, ...]:
 
 
 def _check_body_size(
-    plain: Callable[..., layer.CommandGenerator[bool]], self: HttpStream, request: bool
+    self: HttpStream, request: bool, *, plain: Callable[..., layer.CommandGenerator[bool]]
 ) -> layer.CommandGenerator[bool]:
     """Check only what is kept against `body_size_limit`.
 

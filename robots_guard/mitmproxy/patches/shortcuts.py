@@ -32,7 +32,7 @@ Hooks = HttpRequestHeadersHook | HttpRequestHook | HttpResponseHeadersHook | Htt
 # -- hooks without a task ------------------------------------------------------------------------
 
 
-def _run_hooks(plain: Plain, self: HttpStream, event: events.Event) -> Commands:
+def _run_hooks(self: HttpStream, event: events.Event, *, plain: Plain) -> Commands:
     """Call the handlers of the four hooks of an ordinary request, and continue if none of them waits.
 
     For each of them, mitmproxy starts an asyncio task. When the task ends, an event passes through
@@ -94,7 +94,7 @@ def _awaits_response(stream: HttpStream) -> bool:
 # -- joined writes -------------------------------------------------------------------------------
 
 
-def join_writes(plain: Plain, self: HttpLayer, event: events.Event) -> Commands:
+def join_writes(self: HttpLayer, event: events.Event, *, plain: Plain) -> Commands:
     """Join what one event sends to the same connection.
 
     mitmproxy writes each head, body and frame to the socket separately; with TLS, each is a record.
@@ -128,7 +128,7 @@ def _flush(collected: dict[Connection, bytearray]) -> Iterator[commands.SendData
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _accept_fields(_plain: Callable[..., None], _message: MessageData) -> None:
+def _accept_fields(_message: MessageData, *, plain: Callable[..., None]) -> None:
     """Assert no types of fields, as if there were the option `python -O`."""
 
 

@@ -119,7 +119,7 @@ def refusal(stream_id: int, why: object) -> ResponseProtocolError:
 
 
 def _connect(
-    plain: Callable[..., layer.CommandGenerator[bool]], self: HttpStream
+    self: HttpStream, *, plain: Callable[..., layer.CommandGenerator[bool]]
 ) -> layer.CommandGenerator[bool]:
     """Ask the gate first. The connection may begin with a CONNECT to a parent proxy, which names the
     site, and mitmproxy does not ask again whether the request may still be made."""
@@ -136,7 +136,7 @@ def _connect(
 # -- the writers ----------------------------------------------------------------------------------
 
 
-def _write_http1(plain: Plain, self: Http1Client, event: HttpEvent) -> Commands:
+def _write_http1(self: Http1Client, event: HttpEvent, *, plain: Plain) -> Commands:
     """Write the head that the gate produces, and count the bytes of the body.
 
     The surplus of a longer body would be read as another request, and a shorter body would swallow
@@ -195,7 +195,7 @@ def _declared_length(request: http.Request) -> int | None:
     return int(request.headers.get("content-length", "0"))
 
 
-def _write_http2(plain: Plain, self: Http2Client, event: events.Event) -> Commands:
+def _write_http2(self: Http2Client, event: events.Event, *, plain: Plain) -> Commands:
     """Write the head that the gate produces, also of a stream that was queued. When the site closes
     the connection, report the requests that it has not answered."""
     gate = current_gate()
@@ -217,7 +217,7 @@ def _write_http2(plain: Plain, self: Http2Client, event: events.Event) -> Comman
         yield from plain(self, event)
 
 
-def _write_http3(plain: Plain, self: Http3Client, event: events.Event) -> Commands:
+def _write_http3(self: Http3Client, event: events.Event, *, plain: Plain) -> Commands:
     """Write the head that the gate produces, and nothing of a stream whose head was refused."""
     gate = current_gate()
     refused: set[int] = self.__dict__.setdefault("refused", set())

@@ -31,7 +31,7 @@ def status_of(request: Request) -> int | None:
     return _statuses.get(request)
 
 
-def _handle_head(plain: Any, self: Any, txresponse: Any, request: Request) -> Any:
+def _handle_head(self: Any, txresponse: Any, request: Request, *, plain: Any) -> Any:
     _statuses[request] = txresponse.code
     try:
         return plain(self, txresponse, request)

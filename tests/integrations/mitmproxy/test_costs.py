@@ -45,7 +45,7 @@ def effects(given):
 
 @given(st.lists(SENT | OTHERS, max_size=12))
 def test_joined_writes_send_the_same_bytes_in_the_same_order(given):
-    joined = list(join_writes(lambda self, event: iter(given), None, None))
+    joined = list(join_writes(None, None, plain=lambda self, event: iter(given)))
     assert list(effects(joined)) == list(effects(given))
     assert [each for each in joined if isinstance(each, commands.Log)] == [
         each for each in given if isinstance(each, commands.Log)
@@ -62,7 +62,7 @@ def test_small_writes_are_joined_and_large_ones_are_not_copied():
         large,
         commands.SendData(one, b"d"),
     ]
-    written = list(join_writes(lambda self, event: iter(given), None, None))
+    written = list(join_writes(None, None, plain=lambda self, event: iter(given)))
     assert [(each.connection, each.data[:2]) for each in written] == [
         (one, b"ac"),
         (other, b"b"),
