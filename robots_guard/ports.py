@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
 from robots_guard.core.events import Event
@@ -260,6 +260,10 @@ def route_of(fetcher: Fetcher) -> str:
     is empty for the direct route, and for one that is chosen for each fetch."""
     route: str = getattr(fetcher, "route", "")
     return route
+
+
+#: How much an audit log records. Each level has what the one before it has.
+AuditLevel = Literal["refusals", "summary", "all", "evidence"]
 
 
 class AuditLog(Protocol):

@@ -36,7 +36,7 @@ from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_
 from robots_guard.core.verdict import Decision, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import ALL_SETTINGS
-from robots_guard.ports import Clocks, Fetcher, Runtime
+from robots_guard.ports import AuditLevel, Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.rep.robots import NAME, can_compare
@@ -106,10 +106,6 @@ def _folder_of_user(name: str, path: Callable[[str], Path]) -> Path:
     raise SettingsError(
         f"{name} is not set, and without a home directory it has no default: set {name}, or HOME"
     )
-
-
-#: How much is recorded. Each level has what the one before it has.
-AuditLevel = Literal["refusals", "summary", "all", "evidence"]
 
 
 class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,8 @@ from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, ResponseRef, Verdict
 from robots_guard.errors import AuditLogError, MissingExtra
-from robots_guard.settings import AuditLevel, Settings
+from robots_guard.ports import AuditLevel
+from robots_guard.settings import Settings
 
 TESTS = str(Path(__file__).parents[1])
 UNRESTRICTED = Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED)

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -56,7 +56,7 @@ from robots_guard.core.events import Event, FetchMade, FilesRemoved
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
-from robots_guard.ports import Clocks
+from robots_guard.ports import AuditLevel, Clocks
 from robots_guard.rep.signals.statement import Place
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     `retention` None, nothing is compressed or removed.
     """
 
-    audit: Literal["refusals", "summary", "all", "evidence"] = "refusals"
+    audit: AuditLevel = "refusals"
     writes_idle: bool = False
     privacy: Privacy = DEFAULT
     retention: Retention | None = Retention()

@@ -41,7 +41,7 @@ log = logging.getLogger("robots_guard")
 DAY = 86400.0  # seconds
 CHECKPOINT = 1000  # lines of a chain between two checkpoints
 #: Seconds between them, if there are lines. A killed process leaves at most the lines of this time
-#: uncovered. More often would cost a signature of 44 us and a line of the log for little.
+#: uncovered. Each costs a line of the log and, with a key, a signature of 44 us.
 CHECKPOINT_SECONDS = 300.0
 PAUSE = 1.0  # seconds between two attempts to continue in another file
 
