@@ -72,29 +72,31 @@ async def test_without_a_file_left_accepting_pauses(monkeypatch, caplog):
     loop, counts, failed = asyncio.get_running_loop(), Counter(), []
     loop.set_exception_handler(lambda _, context: failed.append(context["message"]))
     listeners.report_exhaustion(loop, lambda: counts)
-    answered = asyncio.Event()
 
     async def accept(reader, writer):
-        answered.set()
         writer.close()
 
     with Exhausted(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
+        started = loop.time()
         server = await listeners.start_stream_server(accept, listener)
         clients = [await asyncio.open_connection(*listener.getsockname()) for _ in range(200)]
-        began = loop.time()
         while listener.attempts < 4:
             await asyncio.sleep(0.01)
         # each of asyncio's own attempts would have been a thousand
-        assert listener.attempts <= 5 + (loop.time() - began) / 0.05
+        assert listener.attempts <= 5 + (loop.time() - started) / 0.05
         assert counts == {"accept/error": listener.attempts}
-        assert caplog.text.count("accepts no new connections") == 1
+        # one line a second: a busy machine may need more than one second until here
+        lines = caplog.text.count("accepts no new connections")
+        assert 1 <= lines <= 1 + (loop.time() - started)
         assert "raise the limit of the process (ulimit -n" in caplog.text
         listener.recovered = True
-        await asyncio.wait_for(answered.wait(), 30)
+        async with asyncio.timeout(30):
+            for reader, writer in clients:  # each is accepted, and closed
+                assert await reader.read() == b""
+                writer.close()
+                await writer.wait_closed()
         server.close()
-        for _, writer in clients:
-            writer.close()
     loop.call_exception_handler({"message": "another"})
     assert failed == ["another"]
