@@ -15,6 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# Imported here: an import while the clients run would keep the sites, threads of the same process,
+# from reading what has arrived.
+import aiohttp
+import pycurl
+import requests
+
 from support.programs import program
 
 PATIENCE = 120.0  # seconds for a client to end
@@ -63,8 +69,6 @@ def _wget(proxy: str, urls: Sequence[str]) -> Statuses:
 
 
 def _requests(proxy: str, urls: Sequence[str]) -> Statuses:
-    import requests
-
     with requests.Session() as session:
         session.trust_env = False
         session.proxies = {"http": proxy}
@@ -72,8 +76,6 @@ def _requests(proxy: str, urls: Sequence[str]) -> Statuses:
 
 
 def _aiohttp(proxy: str, urls: Sequence[str]) -> Statuses:
-    import aiohttp
-
     async def get(session: aiohttp.ClientSession, url: str) -> int:
         async with session.get(url, proxy=proxy) as response:
             return response.status
@@ -86,8 +88,6 @@ def _aiohttp(proxy: str, urls: Sequence[str]) -> Statuses:
 
 
 def _pycurl(proxy: str, urls: Sequence[str]) -> Statuses:
-    import pycurl
-
     multi, handles = pycurl.CurlMulti(), []
     for url in urls:
         handle = pycurl.Curl()
