@@ -18,7 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 #: because a command refuses to run if it does not know a setting.
 COMPILED = "COMPILE_ROBOTS_GUARD"
 #: The modules that are compiled: reading robots.txt files and URLs, and matching them.
-CORE = ("robots_guard/origin.py", "robots_guard/rep/[a-z]*.py")
+CORE = ("robots_guard/origin.py", "robots_guard/protocol/[a-z]*.py")
 #: A script whose arguments are mypy's configuration and the modules. Without debug information,
 #: the same modules result in the same bytes in every directory.
 COMPILE = """

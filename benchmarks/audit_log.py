@@ -42,14 +42,14 @@ from robots_guard.audit.record import Writer, moment, record_of
 from robots_guard.audit.segments import JSONL, stem_of
 from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.line_encoder import LineEncoder
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.events import FetchMade
-from robots_guard.core.verdict import Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.configuration.settings import Settings, open_guard
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.events import FetchMade
+from robots_guard.decisions.verdict import Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.settings import Settings, open_guard
 
 ROUNDS, LINES = 15, 20_000
 FIRST_PAGE = 50

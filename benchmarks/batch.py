@@ -27,8 +27,8 @@ from corpus import arguments, files, urls
 from protego import Protego
 
 from robots_guard.origin import split_url
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.ruleset import compile_rules
 
 AGENT = "examplebot"
 COMMAND = [str(Path(sys.executable).with_name("robots-guard")), "check", "--batch"]

@@ -154,10 +154,10 @@ class Meter:
 
 def direct(harmless: str, bomb: str) -> None:
     """Fetch with the direct fetcher, as configured by the command line."""
-    from robots_guard.core.verdict import Question
+    from robots_guard.configuration.settings import direct_fetcher, open_guard, settings_of
+    from robots_guard.decisions.verdict import Question
     from robots_guard.guard.runtime import AsyncioRuntime
     from robots_guard.origin import split_url
-    from robots_guard.settings import direct_fetcher, open_guard, settings_of
 
     async def ask() -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -232,8 +232,8 @@ def builtin(harmless: str, bomb: str) -> None:
 
 def proxy(harmless: str, bomb: str) -> None:
     """Fetch through `robots-guard proxy`, with a client in a thread."""
+    from robots_guard.configuration.settings import settings_of
     from robots_guard.mitmproxy.command.launcher import Proxy, Ready, serve
-    from robots_guard.settings import settings_of
 
     def ask(address: tuple[str, int], url: str) -> str:
         with socket.create_connection(address) as connection:

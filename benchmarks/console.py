@@ -33,11 +33,11 @@ from pathlib import Path
 import httpx
 from generated_log import BEGINS, DAYS, generate, leave_lines, write_lines
 
-from robots_guard.console import Sources, app
-from robots_guard.core.verdict import Terms
+from robots_guard.app.console import Sources, app
+from robots_guard.decisions.verdict import Terms
 from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 
 TRIES = 3  # consoles per page; the best result is reported
 _DEEP = '["2026-11-07T12:00:00.000Z","bench-1",1]'

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from robots_guard.rep import is_compiled
+from robots_guard.protocol import is_compiled
 
 CLASSES = ("small", "medium", "large", "huge")
 # By class: the number of rules in the * group, and of files to generate.

@@ -21,8 +21,8 @@ from corpus import CLASSES, arguments, files, urls
 from protego import Protego
 
 from robots_guard.origin import split_url
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.ruleset import compile_rules
 
 AGENT = "examplebot"
 ROUNDS = 5

@@ -29,10 +29,10 @@ from importlib.metadata import version
 from corpus import CLASSES, CRAWL, arguments, crawled_files, files, kind_of_core, positive, urls
 from protego import Protego
 
-from robots_guard.core.robots_file import RobotsFile
+from robots_guard.decisions.robots_file import RobotsFile
 from robots_guard.origin import split_url
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.ruleset import compile_rules
 
 AGENT = "examplebot"
 RFC9309 = dialect("rfc9309")

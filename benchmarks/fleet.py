@@ -34,12 +34,12 @@ from typing import NamedTuple
 
 from origins import Origins
 
-from robots_guard.core.pacing import MAX_TURN_AGE
-from robots_guard.core.verdict import Action, Decision, Question
+from robots_guard.configuration.settings import Settings, direct_fetcher, open_guard
+from robots_guard.decisions.pacing import MAX_TURN_AGE
+from robots_guard.decisions.verdict import Action, Decision, Question
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import split_url
-from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 AT_ONCE = 16  # concurrent requests of a worker
 TOLERANCE = 0.01

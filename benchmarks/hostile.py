@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.ruleset import compile_rules
 
 CAP = 500_000
 GOALS = {"compile": 400.0, "decide": 5.0, "memory": 32.0}

@@ -34,9 +34,9 @@ from distance import Distance
 from fleet import TOLERANCE, Work, Worker, redis
 from origins import Origins
 
-from robots_guard.core.pacing import MAX_TURN_AGE
+from robots_guard.configuration.settings import Settings, direct_fetcher, open_guard
+from robots_guard.decisions.pacing import MAX_TURN_AGE
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 WANTED_BY = 10  # crawlers
 

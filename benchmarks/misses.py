@@ -22,19 +22,19 @@ from typing import Any
 from distance import Distance
 from fleet import redis
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Question, Terms
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.configuration.settings import CLOCKS
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Action, Question, Terms
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin, origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.settings import CLOCKS
-from robots_guard.stores import open_store
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 ROBOTS = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n", tls_verified=True)

@@ -28,10 +28,10 @@ from corpus import CLASSES, arguments, files
 from protego import Protego
 
 from robots_guard.origin import split_url
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.lines import SPELLINGS
-from robots_guard.rep.robots import parse
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.lines import SPELLINGS
+from robots_guard.protocol.robots import parse
+from robots_guard.protocol.ruleset import compile_rules
 
 ROUNDS = 9
 RFC9309 = dialect("rfc9309")

@@ -30,15 +30,15 @@ from corpus import CLASSES, arguments, files, kind_of_core, positive, urls
 from protego import Protego
 
 from robots_guard.audit.write.log import FileAuditLog
-from robots_guard.core.check import compiled, judge_offline
-from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.configuration.settings import CLOCKS, Settings
+from robots_guard.decisions.check import compiled, judge_offline
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.decisions.verdict import Action, Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin, split_url
-from robots_guard.settings import CLOCKS, Settings
-from robots_guard.stores.memory import MemoryStore
 
 AGENT = "examplebot"
 QUESTIONS = 300

@@ -25,10 +25,10 @@ from fleet import redis as redis_server
 from redis import Redis
 from stores import SHARES, origin, policy
 
-from robots_guard.core import codec
+from robots_guard.decisions import codec
+from robots_guard.guard.stores import redis as redis_store
+from robots_guard.guard.stores.servers import open_redis
 from robots_guard.origin import Origin
-from robots_guard.stores import redis as redis_store
-from robots_guard.stores.servers import open_redis
 
 NOW = 1_800_000_000.0
 LIMITS = (256, 512, 1024, 2048, 4096, 8192)

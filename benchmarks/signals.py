@@ -23,9 +23,9 @@ from collections.abc import Callable
 
 from selectolax.lexbor import LexborHTMLParser
 
-from robots_guard.rep.html import page as page_module
-from robots_guard.rep.html.page import read_page
-from robots_guard.rep.signals.headers import header_statements
+from robots_guard.protocol.html import page as page_module
+from robots_guard.protocol.html.page import read_page
+from robots_guard.protocol.signals.headers import header_statements
 
 URL = "https://www.example.com/articles/1"
 CONTENT_TYPE = "text/html; charset=utf-8"

@@ -23,20 +23,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robots_guard.core.access import Limits
-from robots_guard.core.verdict import Question, Terms
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.fetch.http import HttpFetcher
+from robots_guard.configuration.settings import CLOCKS
+from robots_guard.decisions.access import Limits
+from robots_guard.decisions.verdict import Question, Terms
 from robots_guard.guard import single_flight
+from robots_guard.guard.fetch.destinations import Destinations
+from robots_guard.guard.fetch.http import HttpFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.settings import CLOCKS
-from robots_guard.stores import open_store
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 from robots_guard.testing import Loopback, Reply
 from robots_guard.testing.audit_log import CapturingAuditLog
 

@@ -31,23 +31,23 @@ from typing import Any
 
 from corpus import arguments, files, positive
 
-from robots_guard.core import codec
-from robots_guard.core.access import Fetched, Limits
-from robots_guard.core.policy import Policy
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Question, Terms
+from robots_guard.decisions import codec
+from robots_guard.decisions.access import Fetched, Limits
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Question, Terms
 from robots_guard.errors import StoreError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin, origin_of
 from robots_guard.ports import Clocks, SharedStore
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.rep.ruleset import compile_rules
-from robots_guard.stores import open_store
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
+from robots_guard.protocol.ruleset import compile_rules
 
 RFC9309 = dialect("rfc9309")
 NOW = 1_800_000_000.0

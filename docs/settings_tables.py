@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.cli.options import COMMON, OTHER, SECTIONS, section_of
+from robots_guard.app.cli.options import COMMON, OTHER, SECTIONS, section_of
 from robots_guard.configuration import own_options
-from robots_guard.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
+from robots_guard.configuration.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
 
 DOCS = Path(__file__).parent
 #: The settings that stand first: those of the help, and some more.

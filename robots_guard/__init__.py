@@ -18,11 +18,12 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time, _MODULES says t
     from robots_guard.client.gate import Passage
     from robots_guard.client.permission import Permission
     from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
-    from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
-    from robots_guard.core.policy import Document, FetchTrouble, Policy
-    from robots_guard.core.reasons import Reason
-    from robots_guard.core.robots_file import RobotsFile
-    from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
+    from robots_guard.configuration.settings import Settings, open_guard, settings_of
+    from robots_guard.decisions.access import Access, Failed, Failure, Fetched, Get, Limits
+    from robots_guard.decisions.policy import Document, FetchTrouble, Policy
+    from robots_guard.decisions.reasons import Reason
+    from robots_guard.decisions.robots_file import RobotsFile
+    from robots_guard.decisions.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
     from robots_guard.errors import (
         AuditLogError,
         ClosedGuard,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time, _MODULES says t
     from robots_guard.guard.guard import Guard
     from robots_guard.guard.runtime import AsyncioRuntime
     from robots_guard.origin import Origin, split_url
-    from robots_guard.settings import Settings, open_guard, settings_of
 
 # fmt: off
 __all__ = [
@@ -65,18 +65,18 @@ _MODULES = {
     "robots_guard.client.gate": "Passage",
     "robots_guard.client.permission": "Permission",
     "robots_guard.client.sync_guard": "SyncGuard SyncPassage open_sync",
-    "robots_guard.core.access": "Access Failed Failure Fetched Get Limits",
-    "robots_guard.core.policy": "Document FetchTrouble Policy",
-    "robots_guard.core.reasons": "Reason",
-    "robots_guard.core.robots_file": "RobotsFile",
-    "robots_guard.core.verdict": "Action Decision Question RuleRef Terms Verdict",
+    "robots_guard.decisions.access": "Access Failed Failure Fetched Get Limits",
+    "robots_guard.decisions.policy": "Document FetchTrouble Policy",
+    "robots_guard.decisions.reasons": "Reason",
+    "robots_guard.decisions.robots_file": "RobotsFile",
+    "robots_guard.decisions.verdict": "Action Decision Question RuleRef Terms Verdict",
     "robots_guard.errors": "AuditLogError ClosedGuard MalformedURL MissingExtra NotGoverned"
     " RobotsGuardError SettingsError StoreError",
     "robots_guard.gateway.errors": "RequestDeferred RequestDisallowed RequestRefused ResponseRefused",
     "robots_guard.guard.guard": "Guard",
     "robots_guard.guard.runtime": "AsyncioRuntime",
     "robots_guard.origin": "Origin split_url",
-    "robots_guard.settings": "Settings open_guard settings_of",
+    "robots_guard.configuration.settings": "Settings open_guard settings_of",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

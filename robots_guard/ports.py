@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from robots_guard.core.access import FetchOutcome, Get
-from robots_guard.core.events import Event
-from robots_guard.core.lease import Taken
-from robots_guard.core.pacing import Turn, Wait
-from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.access import FetchOutcome, Get
+from robots_guard.decisions.events import Event
+from robots_guard.decisions.lease import Taken
+from robots_guard.decisions.pacing import Turn, Wait
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.verdict import Decision
 from robots_guard.origin import Origin
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Documents(Protocol):
 
 
 class TurnStore(Protocol):
-    """The turns of origins, by the rules of `core.pacing`. Blocking; raises StoreError."""
+    """The turns of origins, by the rules of `decisions.pacing`. Blocking; raises StoreError."""
 
     def reserve(
         self, origin: Origin, delay: float, now: Callable[[], float], name: str = ""
@@ -238,7 +238,7 @@ class SharedStore(Store, Documents, Protocol):
         """Return when the origin's last turn was taken and when its pause ends, without taking a
         turn.
 
-        These are the first two arguments of `core.pacing.next_turn`, in seconds since 1970; 0 means
+        These are the first two arguments of `decisions.pacing.next_turn`, in seconds since 1970; 0 means
         never.
         """
         ...

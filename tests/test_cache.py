@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.core import renewal
-from robots_guard.core.access import Failed, Failure, Fetched
+from robots_guard.decisions import renewal
+from robots_guard.decisions.access import Failed, Failure, Fetched
 from robots_guard.errors import StoreError
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.stores.memory import MemoryStore
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)

@@ -16,16 +16,16 @@ from support.threads import System
 from support.waiting import until
 
 from robots_guard.errors import OutOfTime, StoreError
-from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import calls as calls_module
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.guard.counters import Counters
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.runtime import THREADS, AsyncioRuntime
+from robots_guard.guard.stores.redis import RedisStore
+from robots_guard.guard.stores.regions import RegionalStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
-from robots_guard.stores.redis import RedisStore
-from robots_guard.stores.regions import RegionalStore
-from robots_guard.stores.sqlite import SqliteStore
 
 # These tests read private attributes: which calls and threads are left over has no public face.
 

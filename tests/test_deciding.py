@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.guards import make_guard
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Verdict
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import Origin, origin_of
 from robots_guard.testing.audit_log import CapturingAuditLog
 

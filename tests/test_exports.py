@@ -39,7 +39,9 @@ def test_a_missing_extra_is_reported_in_one_sentence(missing, package, extra):
 
 def test_importing_the_core_imports_no_framework():
     frameworks = {"httpx", "scrapy", "mitmproxy", "twisted"}
-    code = f"import robots_guard, robots_guard.cli, sys; print(*{frameworks} & set(sys.modules))"
+    code = (
+        f"import robots_guard, robots_guard.app.cli, sys; print(*{frameworks} & set(sys.modules))"
+    )
     out = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.verdict import Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.verdict import Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 

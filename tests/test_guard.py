@@ -15,19 +15,19 @@ from support.stores import LeasingStore
 from support.waiting import until
 
 import robots_guard.guard.rules as rules_module
-from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.events import FailedOpen
-from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Deferral, Question, Verdict
+from robots_guard.decisions.access import Failed, Failure, Fetched, Limits
+from robots_guard.decisions.events import FailedOpen
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay, Turn
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.guard.turn_check import FRESH_FOR
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.stores.memory import MemoryStore
-from robots_guard.stores.sqlite import SqliteStore
 
 # These tests read `_renewals`, `_turns` and `_cache`, which have no public face, and replace
 # `_checks.run_from_memory` to cause a fault.
@@ -312,7 +312,7 @@ async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
 async def test_internal_exception_refuses(build, monkeypatch, audit_log):
     guard = build(Script(RULES))
     await guard.check(ask())
-    monkeypatch.setattr("robots_guard.core.check.judge", lambda *_: 1 / 0)
+    monkeypatch.setattr("robots_guard.decisions.check.judge", lambda *_: 1 / 0)
 
     for decision in (guard.peek(ask()), await guard.check(ask())):
         assert decision.verdict.action is Action.DROP
@@ -916,7 +916,7 @@ async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
 async def test_internal_error_names_no_policy(build, monkeypatch):
     guard = build(Script(RULES))
     await guard.check(ask())
-    monkeypatch.setattr("robots_guard.core.check.begin", lambda *_: 1 / 0)
+    monkeypatch.setattr("robots_guard.decisions.check.begin", lambda *_: 1 / 0)
 
     for decision in (guard.peek(ask()), await guard.check(ask())):
         assert (decision.verdict.reason, decision.policy, decision.source) == (

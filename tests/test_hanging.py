@@ -20,16 +20,16 @@ from support.waiting import until
 import robots_guard.guard.calls as calls_module
 import robots_guard.guard.guard as guard_module
 import robots_guard.guard.turns as turns_module
-from robots_guard.core.access import Fetched
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import OutOfTime
-from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.calls import RULES_WIDTH, STORE_WIDTH
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import THREADS
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores import open_store
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 # These tests read and replace private attributes: a hung call and a full pool have no public face,

@@ -62,7 +62,7 @@ def notable(modules):
 
 @pytest.mark.parametrize("args", IMPORTED, ids=" ".join)
 def test_what_a_command_line_imports(place, args):
-    code = f"from robots_guard.cli.main import run\nrun({list(args)!r})"
+    code = f"from robots_guard.app.cli.main import run\nrun({list(args)!r})"
     if not args:
         code = "import robots_guard"
 

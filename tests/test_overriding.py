@@ -12,12 +12,12 @@ import pytest
 
 from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.record import LONGEST_FILE, record_of, record_of_event
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.events import OverridesLoaded
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.events import OverridesLoaded
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.overrides import CHECK_EVERY, MAX_BYTES
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks

@@ -12,20 +12,20 @@ from test_overriding import A, Records, ask, entry
 
 from robots_guard.audit.read.replay import Judgement, replay
 from robots_guard.audit.record import record_of, record_of_event
-from robots_guard.core.access import MAX_BODY, Failed, Failure, Fetched
-from robots_guard.core.check import judge_offline
-from robots_guard.core.events import OverridesLoaded, PinnedFileRead
-from robots_guard.core.policy import Document, Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.decisions.access import MAX_BODY, Failed, Failure, Fetched
+from robots_guard.decisions.check import judge_offline
+from robots_guard.decisions.events import OverridesLoaded, PinnedFileRead
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Terms
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.overrides import CHECK_EVERY
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores import open_store
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 
 OWN = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 PIN = entry('robots_file = "pinned.txt"', "pin-1")

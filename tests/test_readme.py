@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from robots_guard.cli.main import commands
+from robots_guard.app.cli.main import commands
 from robots_guard.text import DOCUMENTATION
 
 ROOT = Path(__file__).parent.parent

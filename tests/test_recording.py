@@ -12,14 +12,14 @@ from audit.decisions import AT, audit_log_in
 from support.stores import LeasingStore
 
 from robots_guard.audit.read.reader import Filter, entries, kind_of
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.configuration.settings import NAMES, Settings
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.errors import SettingsError, StoreReset
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import Origin, origin_of
 from robots_guard.ports import Clocks
-from robots_guard.settings import NAMES, Settings
 
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 MOVED = Fetched(

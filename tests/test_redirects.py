@@ -10,15 +10,15 @@ import time
 import pytest
 from support.waiting import until
 
-from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions.access import Failed, Failure, Fetched, Limits
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import AuditLogError
-from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 # These tests read `_renewals`, which has no public face, and replace its `_fetch_for_redirect` to

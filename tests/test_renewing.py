@@ -11,20 +11,20 @@ import pytest
 from support.stores import LeasingStore
 from support.waiting import until
 
-from robots_guard.core import renewal
-from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions import renewal
+from robots_guard.decisions.access import Failed, Failure, Fetched, Limits
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import DamagedValue, StoreError
-from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
 from robots_guard.guard.counters import QUIET
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores.leases import LeaseThenPolicy
+from robots_guard.guard.stores.memory import MemoryStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.stores.leases import LeaseThenPolicy
-from robots_guard.stores.memory import MemoryStore
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 # These tests read `_renewals`: what a guard's single flight still waits for has no public face.

@@ -10,15 +10,15 @@ import time
 import pytest
 from support.waiting import until
 
-from robots_guard.core import policy
-from robots_guard.core.access import MAX_RESERVATIONS, Failed, Failure, Fetched, Limits
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.decisions import policy
+from robots_guard.decisions.access import MAX_RESERVATIONS, Failed, Failure, Fetched, Limits
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Terms
 from robots_guard.errors import AuditLogError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from support.guards import make_guard
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import AuditLogError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
-from robots_guard.rep.html.page import read_page
+from robots_guard.protocol.html.page import read_page
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = "https://a.test"

@@ -11,13 +11,7 @@ import msgspec
 import pytest
 
 from robots_guard.configuration import SECTIONS, own_options
-from robots_guard.core.site_settings import SiteSettings, types_of
-from robots_guard.core.verdict import Terms
-from robots_guard.errors import SettingsError
-from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.calls import STORE_WIDTH
-from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import (
+from robots_guard.configuration.settings import (
     PROXY_NAMES,
     SETTINGS,
     ProxySettings,
@@ -25,6 +19,12 @@ from robots_guard.settings import (
     open_guard,
     settings_of,
 )
+from robots_guard.decisions.site_settings import SiteSettings, types_of
+from robots_guard.decisions.verdict import Terms
+from robots_guard.errors import SettingsError
+from robots_guard.guard.calls import STORE_WIDTH
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.text import wrong_type
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -20,18 +20,18 @@ from support.guards import make_guard
 
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import WriterOptions
-from robots_guard.core.access import Failure
-from robots_guard.core.check import Judging, compiled
-from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
-from robots_guard.core.shortcut import MOST_RESULTS, Shortcut, shortcut_of
-from robots_guard.core.verdict import Deferral, Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Failure
+from robots_guard.decisions.check import Judging, compiled
+from robots_guard.decisions.policy import Document, FetchTrouble, Policy, Reservations
+from robots_guard.decisions.shortcut import MOST_RESULTS, Shortcut, shortcut_of
+from robots_guard.decisions.verdict import Deferral, Question
 from robots_guard.guard import checks
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import DIALECTS, dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.protocol.dialect import DIALECTS, dialect
+from robots_guard.protocol.paths import matching
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 NOW = 1_800_000_000.0

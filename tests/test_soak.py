@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from audit.decisions import audit_log_in, decision
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 pytest.importorskip("redis")

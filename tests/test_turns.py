@@ -14,16 +14,16 @@ import pytest
 from support.turns import wait_of
 from support.waiting import until
 
-from robots_guard.core.pacing import MAX_TURN_AGE, Share, Turn, Wait, window
+from robots_guard.decisions.pacing import MAX_TURN_AGE, Share, Turn, Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import CALL_TIMEOUT, PROBE_INTERVAL, STORE_WIDTH, Calls
 from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.guard.turns import RETRY_IN, Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.stores.memory import MemoryStore
-from robots_guard.stores.sqlite import SqliteStore
 
 # These tests set `_shares`, which otherwise depend on the answers of a fleet, and read what a process
 # keeps besides its store (`_updates`, `_local`).

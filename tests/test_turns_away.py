@@ -15,20 +15,20 @@ import pytest
 from support.stores import start_redis
 from support.waiting import eventually
 
-from robots_guard.core.pacing import MAX_TURN_AGE
+from robots_guard.decisions.pacing import MAX_TURN_AGE
 
 COUNT, DELAY = 4, 0.5
 AWAY = 5 * COUNT * DELAY  # seconds
 
 CRAWL = """
 import asyncio, secrets, sys, time
-from robots_guard.core.pacing import Wait
+from robots_guard.decisions.pacing import Wait
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.stores import open_store
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.turns import Turns
 

@@ -11,14 +11,14 @@ import pytest
 from simulation.kernel import Kernel, Process, Runtime
 from support.turns import wait_of
 
-from robots_guard.core.pacing import Wait, window
+from robots_guard.decisions.pacing import Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.guard.counters import Counters
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.stores.memory import MemoryStore
 
 A = origin_of("https://a.test")
 CALL = 0.002  # seconds that a call takes while the store is well

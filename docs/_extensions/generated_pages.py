@@ -18,8 +18,8 @@ import click
 from sphinx.application import Sphinx
 
 import robots_guard
-from robots_guard.cli.group import OWN
-from robots_guard.cli.main import NAME, commands
+from robots_guard.app.cli.group import OWN
+from robots_guard.app.cli.main import NAME, commands
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"

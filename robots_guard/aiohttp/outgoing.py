@@ -15,7 +15,7 @@ from aiohttp import hdrs
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
 
-from robots_guard.core.response import ResponseHead
+from robots_guard.decisions.response import ResponseHead
 from robots_guard.gateway.wire import Wire
 
 _SCHEMES = {"ws": "http", "wss": "https"}  # a WebSocket is opened by a request of HTTP

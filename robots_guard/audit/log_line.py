@@ -7,8 +7,8 @@ client or a site has sent.
 from __future__ import annotations
 
 from robots_guard.audit.privacy import DEFAULT, Privacy, cut
-from robots_guard.core.reasons import meaning_of
-from robots_guard.core.verdict import Action, Decision, Exemption, RuleRef
+from robots_guard.decisions.reasons import meaning_of
+from robots_guard.decisions.verdict import Action, Decision, Exemption, RuleRef
 from robots_guard.text import printable
 
 LONGEST_RULE = 200  # characters of a line of a robots.txt

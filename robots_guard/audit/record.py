@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut, redacted, shown_url
-from robots_guard.core.access import Fetched
-from robots_guard.core.events import (
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.events import (
     Event,
     FailedOpen,
     FetchMade,
@@ -29,12 +29,12 @@ from robots_guard.core.events import (
     PinnedFileRead,
     StoreWasReset,
 )
-from robots_guard.core.policy import Policy
-from robots_guard.core.uses import Uses, UseState, plain_of
-from robots_guard.core.verdict import Decision, Exemption
-from robots_guard.rep.signals.bounds import RECORDED_ONLY
-from robots_guard.rep.signals.statement import Flag
-from robots_guard.rep.signals.tdmrep import RESERVATION
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.uses import Uses, UseState, plain_of
+from robots_guard.decisions.verdict import Decision, Exemption
+from robots_guard.protocol.signals.bounds import RECORDED_ONLY
+from robots_guard.protocol.signals.statement import Flag
+from robots_guard.protocol.signals.tdmrep import RESERVATION
 from robots_guard.text import encodable
 
 __all__ = [

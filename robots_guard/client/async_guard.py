@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.permission import PendingPermission, Permission
-from robots_guard.core.check import read_url
-from robots_guard.core.component import Component
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.decisions.check import read_url
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import UNREADABLE, objection, wire_text
 

@@ -17,11 +17,12 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from robots_guard.configuration import read_configuration, settings_from
-from robots_guard.core.component import Component
-from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.configuration.settings import CLOCKS, Settings, direct_fetcher, open_guard
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.freshness import asked_to_wait
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import ClosedGuard
 from robots_guard.gateway.admission import SHORTEST_WAIT, has_signals
 from robots_guard.gateway.deferrals import DeferralMemory
@@ -34,8 +35,7 @@ from robots_guard.gateway.errors import (
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.ports import Clocks
-from robots_guard.rep.html.page import Page
-from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
+from robots_guard.protocol.html.page import Page
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from robots_guard.audit.log_line import log_line_of
-from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.verdict import Action, Decision, Verdict
+from robots_guard.decisions.reasons import Reason, meaning_of
+from robots_guard.decisions.verdict import Action, Decision, Verdict
 
 
 class Permission(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from robots_guard.client.async_guard import admit, answer
 from robots_guard.client.background import BackgroundLoop
 from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.permission import Permission
-from robots_guard.core.component import Component
+from robots_guard.decisions.component import Component
 
 T = TypeVar("T")
 

@@ -21,12 +21,7 @@ from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.files import read_files
 from robots_guard.configuration.references import FILE, is_reference, resolve
 from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, types_in
-from robots_guard.configuration.source import Source, Value
-from robots_guard.core.component import PROXIES
-from robots_guard.core.site_settings import types_of
-from robots_guard.errors import SettingsError
-from robots_guard.invocation import ALL_SETTINGS
-from robots_guard.settings import (
+from robots_guard.configuration.settings import (
     Settings,
     Spelling,
     checked,
@@ -36,7 +31,12 @@ from robots_guard.settings import (
     settings_of,
     speller,
 )
-from robots_guard.stores import FORMS, is_store
+from robots_guard.configuration.source import Source, Value
+from robots_guard.decisions.component import PROXIES
+from robots_guard.decisions.site_settings import types_of
+from robots_guard.errors import SettingsError
+from robots_guard.guard.stores import FORMS, is_store
+from robots_guard.invocation import ALL_SETTINGS
 from robots_guard.text import nearest
 
 _LIST = 'write a list such as ["a", "b"]'

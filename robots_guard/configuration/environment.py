@@ -13,10 +13,10 @@ from typing import Any
 
 from robots_guard.configuration.files import VARIABLE
 from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
+from robots_guard.configuration.settings import SETTINGS
 from robots_guard.configuration.source import Source, Value
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import ALL_SETTINGS
-from robots_guard.settings import SETTINGS
 from robots_guard.text import nearest, restored
 
 PREFIX = "ROBOTS_GUARD_"

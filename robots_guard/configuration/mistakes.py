@@ -20,9 +20,9 @@ from robots_guard.configuration.configuration import (
 )
 from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.sections import GENERAL, SECTIONS, own_types, section_of
+from robots_guard.configuration.settings import Settings, kind_of
 from robots_guard.configuration.source import Value
 from robots_guard.errors import SettingsError
-from robots_guard.settings import Settings, kind_of
 
 COMPONENTS = (GENERAL, *SECTIONS)
 #: What a file may lack: an option may give it, or another user's home directory.

@@ -2,7 +2,7 @@
 
 The top level holds settings. A section holds values for one component only: settings again, which
 win over the top level, and what only that component has. The latter are described here as settings
-are in `robots_guard.settings`.
+are in `robots_guard.configuration.settings`.
 """
 
 # Annotations are evaluated at once here, because msgspec compiles postponed ones again for each struct.
@@ -14,9 +14,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from robots_guard.core.freshness import LONGEST_BACKOFF
-from robots_guard.core.site_settings import types_of
-from robots_guard.settings import PROXY_NAMES, ProxySettings, Setting, described, names_of
+from robots_guard.configuration.settings import (
+    PROXY_NAMES,
+    ProxySettings,
+    Setting,
+    described,
+    names_of,
+)
+from robots_guard.decisions.freshness import LONGEST_BACKOFF
+from robots_guard.decisions.site_settings import types_of
 
 Texts = tuple[str, ...]
 ListenAddress = Annotated[

@@ -26,11 +26,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
-from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.pacing import MAX_TURN_AGE
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.decisions.freshness import asked_to_wait
+from robots_guard.decisions.pacing import MAX_TURN_AGE
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.destinations import NotLookedUp
 from robots_guard.gateway.refusal import ProxyReply, cached_copy
@@ -38,8 +38,8 @@ from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
-from robots_guard.rep.html.page import Page
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.protocol.html.page import Page
+from robots_guard.protocol.signals.headers import FIELDS
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
 SHORTEST_WAIT = 0.25  # seconds between two judgements of a held request

@@ -18,8 +18,8 @@ import msgspec
 from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.write.runs import Run, RunCounter
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Verdict
 from robots_guard.invocation import BARE, Invocation
 
 #: The logger of these lines; a program shows it apart from its own messages.

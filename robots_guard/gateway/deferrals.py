@@ -12,7 +12,7 @@ from hashlib import blake2b
 import msgspec
 from cachetools import TTLCache
 
-from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.decisions.verdict import Action, Decision, Deferral, Question
 
 MAX_REMEMBERED = 50_000  # deferred requests; about 250 bytes each
 REMEMBERED_FOR = 86_400.0  # seconds after the first deferral

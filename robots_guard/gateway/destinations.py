@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
-from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
-from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
+from robots_guard.decisions.access import Failed, Failure, FetchOutcome, Get
+from robots_guard.decisions.addresses import BAD_PORTS, Address, Networks, literal
 from robots_guard.errors import RobotsGuardError
-from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.gateway.waits import NoRoomToWait
+from robots_guard.guard.fetch.destinations import Destinations, lookup
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import Fetcher
 

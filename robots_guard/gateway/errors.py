@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from robots_guard.audit.log_line import log_line_of
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.errors import RobotsGuardError
 
 RETRY_AFTER = 60.0  # seconds to wait if the decision names no time

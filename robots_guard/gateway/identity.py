@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from robots_guard.errors import SettingsError
-from robots_guard.rep.robots import NAME
+from robots_guard.protocol.robots import NAME
 
 _TOKEN = re.compile(NAME)
 #: In crawlers' browser-like User-Agents.

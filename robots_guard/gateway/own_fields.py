@@ -19,9 +19,9 @@ import http_sf
 from http_sf import Token
 from http_sf.types import BareItemType, DictionaryType
 
-from robots_guard.core.page_dialects import UNION
-from robots_guard.core.uses import Uses, UseState
-from robots_guard.rep.signals.statement import Place, Statement
+from robots_guard.decisions.page_dialects import UNION
+from robots_guard.decisions.uses import Uses, UseState
+from robots_guard.protocol.signals.statement import Place, Statement
 
 VERDICT = "Robots-Guard"  # of a refusal, and of a robots.txt from the cache
 SIGNALS = "Robots-Guard-Signals"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from robots_guard.core.verdict import Subresource
+from robots_guard.decisions.verdict import Subresource
 
 _METHODS = ("GET", "HEAD")
 #: The serialisation of an origin (RFC 6454 section 6.1).

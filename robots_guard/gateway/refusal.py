@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import Party, Reason, meaning_of
-from robots_guard.core.verdict import Action, Decision, Subresource
+from robots_guard.decisions.freshness import Freshness
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.reasons import Party, Reason, meaning_of
+from robots_guard.decisions.verdict import Action, Decision, Subresource
 from robots_guard.gateway.own_fields import SIGNALS, VERDICT, signals_field
 from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
-from robots_guard.rep.dialect import Dialect
+from robots_guard.protocol.dialect import Dialect
 
 if TYPE_CHECKING:
     import jinja2

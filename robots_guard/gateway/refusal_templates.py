@@ -22,7 +22,7 @@ import msgspec
 from cachetools import LRUCache
 from markupsafe import escape
 
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.gateway.refusal import MAX_URL, ProxyReply, prefers_html, reply_to
 from robots_guard.invocation import BARE, Invocation
 

@@ -14,12 +14,12 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Subresource, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Question, Subresource, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.gateway.placeholders import subresource_of
 from robots_guard.origin import DEFAULT_PORTS, UNREADABLE, Origin, parse_authority
-from robots_guard.rep.paths import malformed
+from robots_guard.protocol.paths import malformed
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 _MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # in these, :authority stands for Host

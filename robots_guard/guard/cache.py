@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from robots_guard.core.access import Scope
-from robots_guard.core.lease import Taken
-from robots_guard.core.policy import FetchTrouble, Policy
+from robots_guard.decisions.access import Scope
+from robots_guard.decisions.lease import Taken
+from robots_guard.decisions.policy import FetchTrouble, Policy
 from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.guard.calls import Calls
 from robots_guard.guard.counters import Counters

@@ -1,4 +1,4 @@
-"""Checks: drives the state machine `core.check` over the policies, rules and pauses of a guard."""
+"""Checks: drives the state machine `decisions.check` over the policies, rules and pauses of a guard."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import assert_never
 
 from cachetools import TTLCache
 
-from robots_guard.core import check
-from robots_guard.core.check import (
+from robots_guard.decisions import check
+from robots_guard.decisions.check import (
     Comparing,
     Contrasting,
     Decided,
@@ -22,10 +22,10 @@ from robots_guard.core.check import (
     TimedOut,
     Timing,
 )
-from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Policy
-from robots_guard.core.shortcut import Shortcut, shortcut_of
-from robots_guard.core.verdict import Question, Terms
+from robots_guard.decisions.freshness import Freshness
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.shortcut import Shortcut, shortcut_of
+from robots_guard.decisions.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.overrides import OverridesFile
@@ -33,7 +33,7 @@ from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
-from robots_guard.rep.ruleset import Ruleset
+from robots_guard.protocol.ruleset import Ruleset
 
 #: Bytes of the policies and rules that shortcuts may keep in memory.
 SHORTCUTS_BYTES = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 
-from robots_guard.core.events import Event, StoreWasReset
+from robots_guard.decisions.events import Event, StoreWasReset
 from robots_guard.errors import AuditLogError, DamagedValue, StoreReset
 from robots_guard.ports import AuditLog, Clocks
 

@@ -19,11 +19,11 @@ from functools import partial
 
 import msgspec
 
-from robots_guard.core.check import Decided, TimedOut
-from robots_guard.core.pacing import DelaySource, RequiredDelay
-from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Decision, Exemption, Question, Terms, Verdict
+from robots_guard.decisions.check import Decided, TimedOut
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Decision, Exemption, Question, Terms, Verdict
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, Calls, threads_for
 from robots_guard.guard.checks import Checks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from robots_guard.core.access import Limits
-from robots_guard.core.verdict import Terms, Verdict, as_report_only
+from robots_guard.decisions.access import Limits
+from robots_guard.decisions.verdict import Terms, Verdict, as_report_only
 from robots_guard.guard.calls import STORE_WIDTH
 
 

@@ -12,10 +12,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from robots_guard.core.events import OverridesLoaded
-from robots_guard.core.overrides import Override, Overrides, State, parse
-from robots_guard.core.policy import Document
-from robots_guard.core.verdict import Exemption, Terms
+from robots_guard.decisions.events import OverridesLoaded
+from robots_guard.decisions.overrides import Override, Overrides, State, parse
+from robots_guard.decisions.policy import Document
+from robots_guard.decisions.verdict import Exemption, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.pinned_files import (

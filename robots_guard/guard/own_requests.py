@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from robots_guard.core.check import Decided
-from robots_guard.core.renewal import JudgingReservations, Redirected
-from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
+from robots_guard.decisions.check import Decided
+from robots_guard.decisions.renewal import JudgingReservations, Redirected
+from robots_guard.decisions.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.guard.checks import Checks, Renew
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.recorder import Recorder, refuse_after_error

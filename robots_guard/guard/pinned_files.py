@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from robots_guard.core.access import MAX_BODY
-from robots_guard.core.events import PinnedFileRead
-from robots_guard.core.overrides import Override
-from robots_guard.core.policy import PINNED, Document
+from robots_guard.decisions.access import MAX_BODY
+from robots_guard.decisions.events import PinnedFileRead
+from robots_guard.decisions.overrides import Override
+from robots_guard.decisions.policy import PINNED, Document
 from robots_guard.errors import SettingsError
-from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.robots import parse
+from robots_guard.protocol.dialect import Dialect
+from robots_guard.protocol.robots import parse
 
 FileIdentity = tuple[int, int, int]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from robots_guard.core.check import Decided
-from robots_guard.core.events import FailedOpen
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import (
+from robots_guard.decisions.check import Decided
+from robots_guard.decisions.events import FailedOpen
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import (
     Action,
     Decision,
     Question,

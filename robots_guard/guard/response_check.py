@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robots_guard.core.check import applied_policy
-from robots_guard.core.policy import Policy
-from robots_guard.core.response import ResponseHead, judge_response, reads_page
-from robots_guard.core.verdict import (
+from robots_guard.decisions.check import applied_policy
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.response import ResponseHead, judge_response, reads_page
+from robots_guard.decisions.verdict import (
     Decision,
     Question,
     ResponseRef,
@@ -26,9 +26,9 @@ from robots_guard.guard.recorder import INTERNAL_ERROR, Recorder, refuse_after_e
 from robots_guard.guard.rules import RulesCache
 from robots_guard.origin import ROBOTS_TXT
 from robots_guard.ports import Clocks
-from robots_guard.rep.html.page import Page
-from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.statement import Statement
+from robots_guard.protocol.html.page import Page
+from robots_guard.protocol.signals.headers import header_statements
+from robots_guard.protocol.signals.statement import Statement
 
 
 class ResponseCheck:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from cachetools import LRUCache
 
-from robots_guard.core.check import TimedOut, compiled
-from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Terms
+from robots_guard.decisions.check import TimedOut, compiled
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.decisions.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.ports import Clocks
-from robots_guard.rep.ruleset import Ruleset
+from robots_guard.protocol.ruleset import Ruleset
 
 #: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
 COMPILE_IN_THREAD_ABOVE = 64 * 1024

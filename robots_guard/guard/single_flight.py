@@ -1,4 +1,4 @@
-"""Renewing policies: drives the state machines `core.lease` and `core.renewal` over the ports.
+"""Renewing policies: drives the state machines `decisions.lease` and `decisions.renewal` over the ports.
 
 At most one renewal per origin runs at a time, as a task of its own. Each caller waits for it with
 its own time limit, and cancelling one caller affects no other. Across processes the store's lease
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
-from robots_guard.core import lease, renewal
-from robots_guard.core.access import (
+from robots_guard.decisions import lease, renewal
+from robots_guard.decisions.access import (
     Failed,
     Failure,
     Fetched,
@@ -32,11 +32,11 @@ from robots_guard.core.access import (
     Limits,
     Scope,
 )
-from robots_guard.core.check import TimedOut
-from robots_guard.core.events import FetchMade
-from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Decision, Terms
+from robots_guard.decisions.check import TimedOut
+from robots_guard.decisions.events import FetchMade
+from robots_guard.decisions.freshness import asked_to_wait
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.verdict import Decision, Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import CALL_TIMEOUT, Calls

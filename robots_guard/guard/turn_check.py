@@ -11,9 +11,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from robots_guard.core.pacing import RequiredDelay, Turn, Wait, has_lapsed, is_old
-from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
+from robots_guard.decisions.pacing import RequiredDelay, Turn, Wait, has_lapsed, is_old
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.verdict import Action, Decision, Verdict, not_yet
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.recorder import Recorder, refuse_after_error
 from robots_guard.guard.turns import NO_LONGER_ALLOWED, Turns

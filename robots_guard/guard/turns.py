@@ -1,6 +1,6 @@
 """Turns: which process may send the next request to an origin that requires time between requests.
 
-It drives `core.pacing` over the stores: a turn is taken in the shared store. If the store fails,
+It drives `decisions.pacing` over the stores: a turn is taken in the shared store. If the store fails,
 the process uses its own memory of its turns. It sends only in the time slots that the store last
 assigned to it (`pacing.Share`). If the store is merely slower than a request may wait, the request
 is deferred; a turn that the store still grants then goes unused. Turns are never reserved in
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cachetools import LRUCache
 from msgspec.structs import replace
 
-from robots_guard.core.pacing import (
+from robots_guard.decisions.pacing import (
     LONGEST_PAUSE,
     MAX_FUTURE,
     MAX_TURN_AGE,

@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.gateway.wire import Fields, Wire
 from robots_guard.origin import Origin
 

@@ -22,7 +22,7 @@ import httpx
 from robots_guard.client.async_guard import AsyncGuard
 from robots_guard.client.gate import Gate, Passage, open_gate
 from robots_guard.client.sync_guard import SyncGuard
-from robots_guard.core.component import Component
+from robots_guard.decisions.component import Component
 from robots_guard.gateway.errors import (
     RefusalClasses,
     RequestDeferred,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mitmproxy import http
 
-from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
+from robots_guard.guard.fetch.content_coding import Plain, Undecodable, decoder
 
 SCAN_LIMIT = 65_536  # bytes: the head of nearly every page is shorter
 

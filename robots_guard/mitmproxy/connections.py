@@ -13,17 +13,17 @@ from cachetools import TTLCache
 from mitmproxy import connection, http, tls
 from mitmproxy.proxy import server_hooks
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.configuration.settings import CLOCKS
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
-from robots_guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
+from robots_guard.guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.request.destinations import PREFIX
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.mitmproxy.service import Service, bypassed_by
 from robots_guard.origin import UNREADABLE, Origin, parse_authority
-from robots_guard.settings import CLOCKS
 
 _MAX_ORIGINS = 8192
 _BOTH = frozenset((b"h2", b"http/1.1"))

@@ -23,10 +23,12 @@ from typing import Any, TypeVar
 from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Exemption
+from robots_guard.configuration.settings import CLOCKS, ProxySettings
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.failures import reply_to_failure
+from robots_guard.gateway.operation.listeners import report_exhaustion
 from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
 from robots_guard.gateway.waits import Abandoned, NoRoomToWait, Waits
 from robots_guard.gateway.wire import Wire
@@ -47,8 +49,6 @@ from robots_guard.mitmproxy.request.wire import Approved, wire_of
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
-from robots_guard.operation.listeners import report_exhaustion
-from robots_guard.settings import CLOCKS, ProxySettings
 
 log = logging.getLogger("robots_guard")
 

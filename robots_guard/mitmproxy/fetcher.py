@@ -27,13 +27,13 @@ from mitmproxy.proxy.layers.http._hooks import (
 from mitmproxy.proxy.layers.tls import TlsEstablishedServerHook
 from mitmproxy.utils import human
 
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Scope
-from robots_guard.core.addresses import is_public, literal
+from robots_guard.decisions.access import Failed, Failure, Fetched, FetchOutcome, Get, Scope
+from robots_guard.decisions.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
-from robots_guard.fetch.fields import INHERITED, BadFields, joined
-from robots_guard.fetch.framing import Framing
-from robots_guard.fetch.plain_errors import (
+from robots_guard.guard.fetch.content_coding import Plain, Undecodable, decoder
+from robots_guard.guard.fetch.fields import INHERITED, BadFields, joined
+from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.plain_errors import (
     SELF_SIGNED,
     UNKNOWN_AUTHORITY,
     in_plain_words,
@@ -45,7 +45,7 @@ from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.wire import Approved
 from robots_guard.origin import Origin, split_url
-from robots_guard.rep.paths import malformed
+from robots_guard.protocol.paths import malformed
 
 _PRIVATE = "{} is not public, and a public site redirected there"
 HEAD_CAP = 256 * 1024  # bytes besides the body: heads, chunk sizes, TLS records

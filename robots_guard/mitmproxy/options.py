@@ -16,11 +16,11 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.configuration import Configuration, read_configuration, settings_from
 from robots_guard.configuration.elsewhere import invocation_of
-from robots_guard.core.addresses import literal
-from robots_guard.core.component import Component
+from robots_guard.configuration.settings import PROXY_NAMES, SETTINGS, ProxySettings
+from robots_guard.decisions.addresses import literal
+from robots_guard.decisions.component import Component
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import Invocation
-from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings
 
 SPELLING = "robots_guard_{}"
 CONFIG = SPELLING.format("config")

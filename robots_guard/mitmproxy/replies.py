@@ -27,11 +27,11 @@ from mitmproxy import http
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.audit.privacy import shown_url
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.configuration.settings import CLOCKS
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.gateway.refusal import ProxyReply, render
 from robots_guard.invocation import Invocation
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
-from robots_guard.settings import CLOCKS
 
 HOST = "robots.guard"
 CONSOLE = "/console"

@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 from mitmproxy import http
 
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.own_fields import OWN_FIELDS, SIGNALS, signals_field
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.mitmproxy.bodies import HELD_PAGES, SCAN_LIMIT, HeldPage, PageWindow
 from robots_guard.mitmproxy.replies import Refusal
 from robots_guard.mitmproxy.service import OpenGuard
-from robots_guard.rep.html.page import Page, read_page
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.protocol.html.page import Page, read_page
+from robots_guard.protocol.signals.headers import FIELDS
 
 log = logging.getLogger("robots_guard")
 

@@ -14,9 +14,18 @@ from typing import NamedTuple
 
 from mitmproxy import connection, ctx
 
-from robots_guard.core.component import Component
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.configuration.settings import (
+    CLOCKS,
+    REPORT_ONLY,
+    ProxySettings,
+    direct_fetcher,
+    open_guard,
+    parts,
+    signals_note,
+)
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.decision_log import DecisionLog
@@ -39,15 +48,6 @@ from robots_guard.mitmproxy.request.destinations import (
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher
-from robots_guard.settings import (
-    CLOCKS,
-    REPORT_ONLY,
-    ProxySettings,
-    direct_fetcher,
-    open_guard,
-    parts,
-    signals_note,
-)
 
 log = logging.getLogger("robots_guard")
 

@@ -24,9 +24,10 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from robots_guard.core.component import Component
+from robots_guard.configuration.settings import CLOCKS, Settings, open_guard, signals_note
+from robots_guard.decisions.component import Component
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.overrides import read
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
@@ -43,7 +44,6 @@ from robots_guard.scrapy.options import (
 )
 from robots_guard.scrapy.seal import RobotsGuardSeal
 from robots_guard.scrapy.switches import find_switches
-from robots_guard.settings import CLOCKS, Settings, open_guard, signals_note
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

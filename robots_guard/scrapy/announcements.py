@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 
-from robots_guard.core.access import Access
-from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Terms
+from robots_guard.decisions.access import Access
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.decisions.verdict import Terms
 from robots_guard.origin import Origin
 from robots_guard.ports import Handle
 from robots_guard.scrapy.robot_parser import RobotParser

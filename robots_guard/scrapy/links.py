@@ -15,10 +15,10 @@ from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
-from robots_guard.core.signal_settings import Use
+from robots_guard.decisions.signal_settings import Use
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.content_coding import Undecodable, decoder
-from robots_guard.rep.html.links import absolute_url
+from robots_guard.guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.protocol.html.links import absolute_url
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.options import can_enforce_signals, is_enabled, options_of

@@ -25,11 +25,12 @@ from scrapy.exceptions import DontCloseSpider, NotConfigured
 from scrapy.http import Response
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.component import Component
-from robots_guard.core.freshness import PAUSE_STATUSES
-from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.configuration.settings import CLOCKS, direct_fetcher, open_guard
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.freshness import PAUSE_STATUSES
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.ports import Fetcher
@@ -56,7 +57,6 @@ from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.robots_responses import can_share, response_from
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
 from robots_guard.scrapy.written import parsed_url, written_target
-from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -1,6 +1,6 @@
 """The guard's settings, read from Scrapy's and from the configuration.
 
-Every setting of `robots_guard.settings` is named `ROBOTS_GUARD_` and its name in capitals; a few
+Every setting of `robots_guard.configuration.settings` is named `ROBOTS_GUARD_` and its name in capitals; a few
 more exist only here. What a project does not set comes from the configuration: files and the
 environment. An invalid or unknown setting raises SettingsError; none is ignored.
 """
@@ -21,10 +21,10 @@ from robots_guard.configuration import (
     section_from,
     settings_from,
 )
-from robots_guard.core.component import Component
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.component import Component
 from robots_guard.errors import SettingsError
-from robots_guard.rep.robots import NAME
-from robots_guard.settings import Settings
+from robots_guard.protocol.robots import NAME
 
 PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"

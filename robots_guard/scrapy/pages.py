@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robots_guard.core.response import ResponseHead
-from robots_guard.fetch.content_coding import Undecodable, decoder
-from robots_guard.rep.html.page import Page, read_page
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.protocol.html.page import Page, read_page
+from robots_guard.protocol.signals.headers import FIELDS
 
 if TYPE_CHECKING:
     from scrapy import Request

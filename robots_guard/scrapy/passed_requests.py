@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.verdict import Decision
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Deferral, Question, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, parse_authority, split_cached
 from robots_guard.scrapy.deferral.return_state import RETURNED

@@ -13,8 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from robots_guard.audit.log_line import log_line_of
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.text import counted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
 from robots_guard.ports import Fetcher

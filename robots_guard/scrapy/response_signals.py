@@ -19,15 +19,23 @@ from weakref import WeakKeyDictionary
 import msgspec
 from scrapy.utils.httpobj import urlparse_cached
 
-from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead, reads_page
-from robots_guard.core.signal_settings import Use
-from robots_guard.core.uses import UseState, plain_of
-from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict, as_report_only
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead, reads_page
+from robots_guard.decisions.signal_settings import Use
+from robots_guard.decisions.uses import UseState, plain_of
+from robots_guard.decisions.verdict import (
+    Action,
+    Decision,
+    Question,
+    Terms,
+    Verdict,
+    as_report_only,
+)
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
-from robots_guard.rep.html.page import Page
+from robots_guard.protocol.html.page import Page
 from robots_guard.scrapy.early_refusals import restrict_cache, stop_early
 from robots_guard.scrapy.errors import RobotsSignalled
 from robots_guard.scrapy.options import can_enforce_signals
@@ -44,7 +52,6 @@ from robots_guard.scrapy.passed_requests import PassedRequests
 from robots_guard.scrapy.questions import BYPASS, Questions
 from robots_guard.scrapy.reached_urls import SERVED_BY_HTTP, are_same
 from robots_guard.scrapy.refusals import RefusalLog
-from robots_guard.settings import Settings
 
 if TYPE_CHECKING:
     from scrapy import Request

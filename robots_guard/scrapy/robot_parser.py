@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 
-from robots_guard.core.robots_file import RobotsFile
-from robots_guard.core.site_settings import SiteSettings
-from robots_guard.rep.robots import NAME
+from robots_guard.decisions.robots_file import RobotsFile
+from robots_guard.decisions.site_settings import SiteSettings
+from robots_guard.protocol.robots import NAME
 from robots_guard.scrapy.options import PREFIX
 
 if TYPE_CHECKING:

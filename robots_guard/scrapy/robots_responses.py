@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.responsetypes import responsetypes
 
-from robots_guard.core.access import Access
-from robots_guard.core.policy import Document, Policy
+from robots_guard.decisions.access import Access
+from robots_guard.decisions.policy import Document, Policy
 from robots_guard.origin import ROBOTS_TXT
-from robots_guard.rep.dialect import Dialect
+from robots_guard.protocol.dialect import Dialect
 from robots_guard.scrapy.fetch.fetcher import ON_ROUTE
 from robots_guard.scrapy.reached_urls import FROM_CACHE
 

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from robots_guard.configuration.settings import CLOCKS
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.origin import parse_authority
-from robots_guard.settings import CLOCKS
 
 #: mitmproxy's names: the key with its certificate, and the certificate alone.
 CA_FILE = "mitmproxy-ca.pem"

@@ -33,11 +33,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from robots_guard.core.addresses import BAD_PORTS, networks
+from robots_guard.configuration.settings import ProxySettings
+from robots_guard.decisions.addresses import BAD_PORTS, networks
 from robots_guard.errors import SettingsError
 from robots_guard.serve.certificates import CA_CERTIFICATE, CA_FILE
 from robots_guard.serve.plan import Plan
-from robots_guard.settings import ProxySettings
 
 if TYPE_CHECKING:
     import jinja2

@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robots_guard.core.freshness import PAUSE_STATUSES
+from robots_guard.configuration.settings import ProxySettings
+from robots_guard.decisions.freshness import PAUSE_STATUSES
+from robots_guard.gateway.operation.listeners import Address
 from robots_guard.gateway.own_fields import OWN_FIELDS
-from robots_guard.operation.listeners import Address
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.protocol.signals.headers import FIELDS
 from robots_guard.serve.ext_authz import CARRIERS
 from robots_guard.serve.plan import Plan
-from robots_guard.settings import ProxySettings
 
 if TYPE_CHECKING:
     import jinja2

@@ -29,14 +29,14 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from robots_guard.core.addresses import Address
-from robots_guard.core.response import ResponseHead
+from robots_guard.decisions.addresses import Address
+from robots_guard.decisions.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.gateway.operation.listeners import ConnectionServer
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Wire
-from robots_guard.operation.listeners import ConnectionServer
 from robots_guard.origin import Origin, parse_authority
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.protocol.signals.headers import FIELDS
 from robots_guard.serve.http_listener import (
     DataPlaneRequest,
     Fields,

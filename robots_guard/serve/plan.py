@@ -10,11 +10,11 @@ from pathlib import Path
 
 import platformdirs
 
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.operation.authorities import validate_pem
+from robots_guard.gateway.operation.listeners import Address, address_of
 from robots_guard.invocation import BARE, Invocation
-from robots_guard.operation.authorities import validate_pem
-from robots_guard.operation.listeners import Address, address_of
-from robots_guard.settings import ProxySettings
 
 _DEBIAN_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 DECISIONS = ("envoy", "icap")  # the protocols by which a data plane asks for decisions

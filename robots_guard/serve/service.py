@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from robots_guard.core.addresses import Address
-from robots_guard.core.component import Component
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Decision, Exemption, Verdict
+from robots_guard.configuration.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
+from robots_guard.decisions.addresses import Address
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Decision, Exemption, Verdict
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import TRACKED, Admission
 from robots_guard.gateway.decision_log import DecisionLog
@@ -36,7 +37,6 @@ from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.origin import Origin
-from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
 
 log = logging.getLogger("robots_guard")
 

@@ -11,8 +11,8 @@ from robots_guard.audit.record import (
     record_of_event,
     signals_record_of,
 )
-from robots_guard.core.events import Event
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.events import Event
+from robots_guard.decisions.verdict import Decision
 
 
 class CapturingAuditLog:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import WriterOptions
-from robots_guard.core.access import Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Action, Decision, Question, RuleRef, Verdict
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
 

@@ -25,9 +25,10 @@ from robots_guard.audit.record import Checkpoint, Start, moment
 from robots_guard.audit.signing import Signer, new_signer, statement_of
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
 from robots_guard.audit.write.writer import next_hash
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.check import judge_offline
-from robots_guard.core.events import (
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.check import judge_offline
+from robots_guard.decisions.events import (
     FailedOpen,
     FetchMade,
     FilesRemoved,
@@ -36,14 +37,13 @@ from robots_guard.core.events import (
     PinnedFileRead,
     StoreWasReset,
 )
-from robots_guard.core.overrides import parse
-from robots_guard.core.renewal import begin
-from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import Question, ResponseRef
+from robots_guard.decisions.overrides import parse
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.response import ResponseHead, judge_response
+from robots_guard.decisions.verdict import Question, ResponseRef
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
-from robots_guard.rep.signals.statement import Place, Signal, Statement
-from robots_guard.settings import Settings
+from robots_guard.protocol.signals.statement import Place, Signal, Statement
 
 BODY = b"User-agent: *\nDisallow: /private/\n"
 OTHER = b"User-agent: *\nDisallow: /closed/\nCrawl-delay: 9\n"

@@ -14,7 +14,7 @@ from audit.decisions import AT, PASS, audit_log_in, decision
 from robots_guard.audit.files import Files
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of, records
 from robots_guard.audit.read.verify import verify
-from robots_guard.core.events import FailedOpen
+from robots_guard.decisions.events import FailedOpen
 from robots_guard.errors import AuditLogError
 
 TESTS = str(Path(__file__).parents[1])
@@ -245,8 +245,8 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from audit.decisions import AT, audit_log_in, policy
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.events import FetchMade
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.events import FetchMade
 audit_log = audit_log_in(Path(sys.argv[1]), audit="evidence", retention=None)
 made = FetchMade(at=AT, origin=policy().origin, get=Get(url="https://a.test/robots.txt"), via="direct", elapsed=0.1,
                  outcome=Fetched(status=200, body=b"User-agent: *"))

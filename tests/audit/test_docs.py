@@ -15,7 +15,7 @@ from robots_guard.audit.read.reader import KINDS, read_line
 from robots_guard.audit.record import AnyRecord, json_schema
 from robots_guard.audit.schema import column_type
 from robots_guard.audit.show.export import FORMATS
-from robots_guard.core.reasons import MEANINGS, Meaning, Party
+from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
 
 DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 

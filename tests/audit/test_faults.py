@@ -15,8 +15,8 @@ from audit.decisions import AT, audit_log_in, decision, policy
 from robots_guard.audit.files import Files
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, records
 from robots_guard.audit.read.verify import verify
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.events import FetchMade
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.events import FetchMade
 from robots_guard.errors import AuditLogError, UnconfirmedRecord
 
 TESTS = str(Path(__file__).parents[1])

@@ -11,12 +11,19 @@ from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.read.reader import read_line
 from robots_guard.audit.record import RecordHead, Writer, record_of
 from robots_guard.audit.write.line_encoder import LONGEST_KEY, MOST, LineEncoder
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.pacing import DelaySource, RequiredDelay
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.uses import Uses, UseState
-from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Subresource, Verdict
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.uses import Uses, UseState
+from robots_guard.decisions.verdict import (
+    Action,
+    Deferral,
+    Exemption,
+    RuleRef,
+    Subresource,
+    Verdict,
+)
 from robots_guard.origin import split_url
 
 # Few values, so that lines often have parts in common; among them what a client or a site may send.

@@ -14,8 +14,8 @@ import pytest
 from audit.decisions import DEFER, DROP, PASS, audit_log_in, decision
 from audit.killed import kill_one
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
 from robots_guard.testing.audit_log import CapturingAuditLog
 

@@ -20,12 +20,12 @@ from robots_guard.audit.key_files import create_key
 from robots_guard.audit.read.reader import Filter, Unreadable, entries, kind_of
 from robots_guard.audit.read.verify import verify
 from robots_guard.audit.write import runs
-from robots_guard.core.events import FailedOpen
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, ResponseRef, Verdict
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.events import FailedOpen
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, ResponseRef, Verdict
 from robots_guard.errors import AuditLogError, MissingExtra
 from robots_guard.ports import AuditLevel
-from robots_guard.settings import Settings
 
 TESTS = str(Path(__file__).parents[1])
 UNRESTRICTED = Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED)

@@ -19,8 +19,8 @@ from robots_guard.audit.read.reader import Filter, Unreadable, entries, records
 from robots_guard.audit.segments import NoDirectory
 from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.retention import Retention
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.events import FetchMade
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.events import FetchMade
 from robots_guard.errors import AuditLogError
 
 DAY = 86400

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robots_guard.audit.record import Record, Writer, json_schema, moment, record_of, shown_url
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Action, Verdict
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "audit-record.schema.json"
 

@@ -13,15 +13,15 @@ from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robots_guard.app.cli.audit.records import row_of
 from robots_guard.audit.privacy import Privacy, shown_url
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.cli.audit.records import row_of
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.events import FetchMade
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import Redirected, begin
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.events import FetchMade
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import Redirected, begin
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.origin import split_url
 
 SECRET = "hunter2S3cret"  # what is looked for afterwards, in any writing

@@ -19,10 +19,10 @@ from robots_guard.audit.read.verify import verify
 from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import retain, tidy, try_lock
 from robots_guard.audit.write.retention import Inspection, Retention
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.events import FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.events import FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
 
 DAY = 86400

@@ -12,7 +12,7 @@ from support.preloaded import Preloaded
 from support.programs import LOCALES as DEFINITION
 from support.programs import program
 
-from robots_guard.cli import main as cli
+from robots_guard.app.cli import main as cli
 
 
 class Ran(NamedTuple):
@@ -65,7 +65,7 @@ def apart(variables):
 
 
 # What the commands that run in each locale import.
-IMPORTED = ["aiohttp", "duckdb", "robots_guard.cli.main", "robots_guard.settings"]
+IMPORTED = ["aiohttp", "duckdb", "robots_guard.app.cli.main", "robots_guard.configuration.settings"]
 # Each environment to try.
 BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LATIN_1 = {"PYTHONUTF8": "0", "LC_ALL": "de_DE.ISO-8859-1"}

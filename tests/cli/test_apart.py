@@ -11,7 +11,7 @@ import json
 from itertools import combinations
 from pathlib import Path
 
-from robots_guard.rep.dialect import DIALECTS
+from robots_guard.protocol.dialect import DIALECTS
 
 ROWS = [
     json.loads(line)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from robots_guard.cli.ask import batch
-from robots_guard.core.pacing import DelaySource, RequiredDelay
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, RuleRef, Terms, Verdict
+from robots_guard.app.cli.ask import batch
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, RuleRef, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 
 FIELDS = [*batch.BatchQuestion.__struct_fields__, "input", "unknown"]
 TEXTS = st.text(st.characters(), max_size=8)  # with lone surrogates

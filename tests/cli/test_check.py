@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.renewal import begin
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.renewal import begin
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\nAllow: /private/press\n"

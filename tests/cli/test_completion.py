@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.programs import program
 
-from robots_guard.core.reasons import Reason
-from robots_guard.rep.dialect import DIALECTS
+from robots_guard.decisions.reasons import Reason
+from robots_guard.protocol.dialect import DIALECTS
 
 COMMAND = Path(sys.executable).with_name("robots-guard")
 TYPED = [
@@ -81,10 +81,10 @@ def test_each_shell_reads_its_script(shell):
 
 def test_no_command_is_imported_to_list_them():
     code = (
-        "import sys; from robots_guard.cli.main import Commands, commands\n"
+        "import sys; from robots_guard.app.cli.main import Commands, commands\n"
         "context = commands.make_context('robots-guard', [], resilient_parsing=True)\n"
         "print(*(item.value for item in commands.shell_complete(context, 'c')))\n"
-        "assert not [name for name in sys.modules if name.startswith('robots_guard.cli.ask')]"
+        "assert not [name for name in sys.modules if name.startswith('robots_guard.app.cli.ask')]"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

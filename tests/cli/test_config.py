@@ -15,7 +15,7 @@ import platformdirs
 import pytest
 from configuration.test_mistakes import IN_A_FILE
 
-from robots_guard.cli.config.schema import schema_text
+from robots_guard.app.cli.config.schema import schema_text
 from robots_guard.configuration.sections import SECTIONS, own_options, types_in
 from robots_guard.text import DOCUMENTATION
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.rep.dialect import DIALECTS
+from robots_guard.decisions.reasons import Reason, meaning_of
+from robots_guard.protocol.dialect import DIALECTS
 from robots_guard.testing import Reply
 
 RULES = """\

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from robots_guard.cli.ask.header_file import InvalidHeaderFile, read_header_file
+from robots_guard.app.cli.ask.header_file import InvalidHeaderFile, read_header_file
 
 HEADERS = """\
 HTTP/2 200

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from robots_guard.lint.response import KINDS
+from robots_guard.protocol.lint.response import KINDS
 from robots_guard.testing import Reply
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,10 +13,10 @@ import pytest
 from cli.command import COMMAND
 from support.waiting import eventually
 
-from robots_guard.cli import main as cli
+from robots_guard.app.cli import main as cli
 from robots_guard.errors import MissingExtra
 from robots_guard.invocation import ALL_SETTINGS
-from robots_guard.rep import matcher
+from robots_guard.protocol import matcher
 from robots_guard.testing import Reply
 
 
@@ -61,7 +61,7 @@ def test_help_lists_commands_without_importing_them(apart):
 def test_commands_do_not_import_the_integrations(variables, args, tmp_path):
     (tmp_path / "audit_log").mkdir()
     code = (
-        "import sys; from robots_guard.cli.main import run; run(sys.argv[1:]);"
+        "import sys; from robots_guard.app.cli.main import run; run(sys.argv[1:]);"
         "print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -249,7 +249,7 @@ def test_demo_checks_its_extras_first(here, monkeypatch, package):
 
 def test_internal_error_shows_a_traceback_and_is_no_verdict(here, monkeypatch):
     monkeypatch.setitem(
-        cli.COMMANDS, "proxy", cli.CommandEntry("robots_guard.cli.no_such:proxy", "", "proxy")
+        cli.COMMANDS, "proxy", cli.CommandEntry("robots_guard.app.cli.no_such:proxy", "", "proxy")
     )
     status, out, err = here("proxy")
 
@@ -306,7 +306,7 @@ def test_endless_file_is_read_up_to_the_cap(here, command):
 
 
 def test_help_needs_no_extra(variables):
-    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main()"
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.app.cli.main import main; main()"
     asked, run = (
         subprocess.run(
             [sys.executable, "-c", code, *args],
@@ -433,9 +433,9 @@ def test_bare_command_prints_help(here):
 
 
 def test_help_lists_settings_in_sections(here):
-    from robots_guard.cli.options import OTHER, SECTIONS
-    from robots_guard.cli.proxy import proxy
-    from robots_guard.settings import PROXY_NAMES
+    from robots_guard.app.cli.options import OTHER, SECTIONS
+    from robots_guard.app.cli.proxy import proxy
+    from robots_guard.configuration.settings import PROXY_NAMES
 
     shown = here("proxy", "--help-all").out
     titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)

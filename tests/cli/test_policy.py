@@ -17,10 +17,10 @@ import pytest
 from cli.command import COMMAND
 from support.terminals import read_terminal
 
-from robots_guard.cli.policy.refresh import AT_ONCE
-from robots_guard.core.policy import Reservations
+from robots_guard.app.cli.policy.refresh import AT_ONCE
+from robots_guard.decisions.policy import Reservations
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

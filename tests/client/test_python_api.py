@@ -20,7 +20,7 @@ from support.waiting import eventually, until
 
 import robots_guard
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.core.pacing import MAX_TURN_AGE
+from robots_guard.decisions.pacing import MAX_TURN_AGE
 from robots_guard.testing import RecordingOrigin, Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from robots_guard.cli import main as cli
+from robots_guard.app.cli import main as cli
+from robots_guard.configuration.settings import NAMES, PROXY_NAMES
 from robots_guard.errors import SettingsError
-from robots_guard.settings import NAMES, PROXY_NAMES
 
 
 class Ran(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.configuration import settings_from
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
-from robots_guard.settings import ProxySettings
 
 
 def test_each_value_comes_from_the_most_specific_place_that_has_it(places):

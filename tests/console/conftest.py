@@ -8,7 +8,7 @@ import httpx
 import pytest
 from console.material import scene
 
-from robots_guard.console import app
+from robots_guard.app.console import app
 
 TOKEN = "t0ken-of-the-tests"
 HOST = "127.0.0.1:8099"

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import msgspec
 from audit.decisions import AT, audit_log_in, decision
 
-from robots_guard.console import Sources
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.events import FetchMade
-from robots_guard.core.pacing import DelaySource, RequiredDelay
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import (
+from robots_guard.app.console import Sources
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.events import FetchMade
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.response import ResponseHead, judge_response
+from robots_guard.decisions.verdict import (
     Action,
     Deferral,
     Exemption,
@@ -26,12 +26,12 @@ from robots_guard.core.verdict import (
     Terms,
     Verdict,
 )
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.rep.signals.statement import Place, Signal, Statement
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
+from robots_guard.protocol.signals.statement import Place, Signal, Statement
 
 TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 CLOCKS = Clocks(now=lambda: AT, monotonic=lambda: 7.0)

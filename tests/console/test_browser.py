@@ -18,8 +18,8 @@ from console.material import plant, scene
 from support.accessibility import violations
 from support.programs import program
 
+from robots_guard.app.console import app
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.console import app
 
 TOKEN = "t0ken"
 PAGES = {

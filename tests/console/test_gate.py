@@ -8,7 +8,7 @@ import httpx
 import pytest
 from console.conftest import HOST, TOKEN, client, let_in
 
-from robots_guard.console import app
+from robots_guard.app.console import app
 from robots_guard.errors import SettingsError
 
 OWN_HEADERS = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}

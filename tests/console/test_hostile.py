@@ -13,9 +13,9 @@ from audit.decisions import AT
 from console.conftest import HOST, TOKEN, let_in
 from console.material import HEADER_ID, HOSTILE, plant, policy, scene
 
+from robots_guard.app.console import app
 from robots_guard.audit.bundle.archive import bundle_name
 from robots_guard.audit.show.markup import visible
-from robots_guard.console import app
 
 BODY = (
     b"User-agent: *\n"

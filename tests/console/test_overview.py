@@ -12,14 +12,14 @@ from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 from console.conftest import HOST, TOKEN, let_in
 from console.material import EARLIER, RULES, policy
 
+from robots_guard.app.console import app
+from robots_guard.app.console.difference import SHOWN, difference
+from robots_guard.app.console.markup import change, parts_of, percent, points
+from robots_guard.app.console.pages.origins import by_number
 from robots_guard.audit.read.search import LoadedSearch
 from robots_guard.audit.record import moment
 from robots_guard.audit.show.overview import overview
-from robots_guard.console import app
-from robots_guard.console.difference import SHOWN, difference
-from robots_guard.console.markup import change, parts_of, percent, points
-from robots_guard.console.pages.origins import by_number
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 
 DAY = 86400.0
 

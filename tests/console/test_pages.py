@@ -18,21 +18,21 @@ from console.conftest import HOST, TOKEN, let_in
 from console.material import TERMS, policy
 from warcio.archiveiterator import ArchiveIterator
 
+from robots_guard.app.console import app
+from robots_guard.app.console.query import parse_query
 from robots_guard.audit.bundle.verification import verify_bundle
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.read.reader import COMPONENTS, Filter, entries, period_meant
 from robots_guard.audit.read.resource import place_of
 from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.console import app
-from robots_guard.console.query import parse_query
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import Action, ResponseRef, Verdict, as_report_only
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead, judge_response
+from robots_guard.decisions.verdict import Action, ResponseRef, Verdict, as_report_only
+from robots_guard.guard.stores import look_at
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.invocation import Invocation
-from robots_guard.rep.signals.statement import Place, Signal, Statement
-from robots_guard.stores import look_at
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.protocol.signals.statement import Place, Signal, Statement
 
 PAGES = (
     "/",
@@ -347,7 +347,7 @@ def _leads(page, rel):
 @pytest.mark.parametrize("wanted", [{}, {"action": "drop", "sort": "origin"}], ids=str)
 async def test_csv_has_all_rows_of_the_filter(console, place, monkeypatch, wanted):
     """Of a file that is read in pieces, no row is missing and none occurs twice."""
-    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_PIECE", 70)
+    monkeypatch.setattr("robots_guard.app.console.pages.decisions.CSV_PIECE", 70)
     answer = await console.get("/decisions.csv", params=wanted)
     rows = [*csv.DictReader(io.StringIO(answer.text))]
     filters = {name: value for name, value in wanted.items() if name != "sort"}
@@ -364,8 +364,8 @@ async def test_csv_has_all_rows_of_the_filter(console, place, monkeypatch, wante
 
 
 async def test_csv_is_bounded(console, monkeypatch):
-    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_ROWS", 120)
-    monkeypatch.setattr("robots_guard.console.pages.decisions.CSV_PIECE", 50)
+    monkeypatch.setattr("robots_guard.app.console.pages.decisions.CSV_ROWS", 120)
+    monkeypatch.setattr("robots_guard.app.console.pages.decisions.CSV_PIECE", 50)
     answer = await console.get("/decisions.csv")
 
     assert len(answer.text.splitlines()) == 121

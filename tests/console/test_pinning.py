@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from console.conftest import HOST, TOKEN, let_in
 
-from robots_guard.console import app
+from robots_guard.app.console import app
 from robots_guard.invocation import Invocation
 
 PIN = """
@@ -97,7 +97,7 @@ async def test_the_form_makes_a_command_that_a_shell_reads_as_meant(browser, tmp
 
 
 async def test_the_command_pins_the_file(browser, tmp_path, capsys):
-    from robots_guard.cli import main as cli
+    from robots_guard.app.cli import main as cli
 
     given = WANTED | {"origin": "https://a.example", "file": str(tmp_path / "pinned.txt")}
     page = await text_of(browser, "/overrides/pin", **given)

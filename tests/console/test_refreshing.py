@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.console import Refresher
-from robots_guard.core.access import Failure
+from robots_guard.app.console import Refresher
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.access import Failure
 from robots_guard.origin import origin_of
-from robots_guard.settings import Settings
 
 
 @pytest.mark.parametrize("trusts_caller", [True, False])

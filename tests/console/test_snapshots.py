@@ -8,12 +8,12 @@ import pytest
 from audit.decisions import AT, audit_log_in, decision
 from support.threads import System
 
+from robots_guard.app.console import snapshots as module
+from robots_guard.app.console.snapshots import REST, Snapshots
 from robots_guard.audit.read import index
 from robots_guard.audit.read.search import LoadedSearch
 from robots_guard.audit.write.maintenance import inspect, retain
 from robots_guard.audit.write.retention import Retention
-from robots_guard.console import snapshots as module
-from robots_guard.console.snapshots import REST, Snapshots
 from robots_guard.errors import SettingsError
 from robots_guard.ports import Clocks
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.programs import program
 
-from robots_guard.demo.command import SITES, DemoRequest, _result
+from robots_guard.app.demo.command import SITES, DemoRequest, _result
 
 # A test judges requests by the private `_result`: a demo whose checks fail has no public face.
 
@@ -19,7 +19,7 @@ DEMO = [
     "-W",
     "error::DeprecationWarning:robots_guard",
     "-m",
-    "robots_guard.cli",
+    "robots_guard.app.cli",
     "demo",
 ]
 

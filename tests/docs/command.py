@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 
-from robots_guard.cli.main import main
+from robots_guard.app.cli.main import main
 
 
 def run() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from robots_guard.cli.proxy import proxy
+from robots_guard.app.cli.proxy import proxy
 
 PAGE = Path(__file__).parents[2] / "docs" / "start" / "kubernetes.md"
 IMAGE = "registry.example/robots-guard"

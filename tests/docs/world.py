@@ -321,7 +321,7 @@ if status < 0:
 sys.exit(status)
 """
 _PRELOADED = ["mitmproxy.tools.dump", "duckdb", "aiohttp", "rich.table", "robots_guard.mitmproxy"]
-_PACKAGES = ("audit", "cli", "fetch", "guard", "lint", "mitmproxy.command", "rep", "stores")
+_PACKAGES = ("audit", "app.cli", "guard", "mitmproxy.command", "protocol")
 
 
 def _programs(folder: Path) -> Path:

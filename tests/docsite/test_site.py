@@ -27,8 +27,8 @@ from support.accessibility import violations
 from support.programs import program
 
 import robots_guard
-from robots_guard.cli.main import COMMANDS
-from robots_guard.settings import NAMES
+from robots_guard.app.cli.main import COMMANDS
+from robots_guard.configuration.settings import NAMES
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

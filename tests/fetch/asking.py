@@ -15,13 +15,13 @@ from typing import Any
 
 from fetch.behaviours import PUBLIC
 
-from robots_guard.core.verdict import Question
-from robots_guard.fetch import destinations
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.fetch.http import HttpFetcher
+from robots_guard.configuration.settings import open_guard, settings_of
+from robots_guard.decisions.verdict import Question
+from robots_guard.guard.fetch import destinations
+from robots_guard.guard.fetch.destinations import Destinations
+from robots_guard.guard.fetch.http import HttpFetcher
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import split_url
-from robots_guard.settings import open_guard, settings_of
 
 BRIEF = {
     "connect_timeout": "10",

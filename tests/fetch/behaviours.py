@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from robots_guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.guard.fetch.content_coding import Undecodable, decoder
 from robots_guard.testing import Received, Reply
 
 PASS, DROP, DEFER = "pass", "drop", "defer"

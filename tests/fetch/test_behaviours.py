@@ -19,12 +19,12 @@ import trustme
 from fetch.asking import ASKING, BRIEF, FETCHERS, Decided
 from fetch.behaviours import ROWS, Behaviour, moved
 
-from robots_guard.core.access import Failure, Scope, usual_scope
-from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.policy import Policy
+from robots_guard.decisions.access import Failure, Scope, usual_scope
+from robots_guard.decisions.freshness import RETRY_MIN
+from robots_guard.decisions.policy import Policy
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.stores import open_store
+from robots_guard.protocol.dialect import dialect
 from robots_guard.testing import Loopback, RecordingOrigin
 
 RFC = dialect("rfc9309")

@@ -9,8 +9,8 @@ import zlib
 
 import pytest
 
-from robots_guard.fetch import content_coding
-from robots_guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.guard.fetch import content_coding
+from robots_guard.guard.fetch.content_coding import Undecodable, decoder
 
 # These tests replace the private `_import_if_installed`, because codings that are installed cannot
 # be uninstalled.

@@ -20,11 +20,11 @@ import pytest
 import trustme
 from support.waiting import until
 
-from robots_guard.core.access import Failed, Failure, Fetched, Get, Limits, is_trouble
-from robots_guard.core.addresses import networks
-from robots_guard.fetch import destinations, http
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.fetch.http import HttpFetcher
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get, Limits, is_trouble
+from robots_guard.decisions.addresses import networks
+from robots_guard.guard.fetch import destinations, http
+from robots_guard.guard.fetch.destinations import Destinations
+from robots_guard.guard.fetch.http import HttpFetcher
 from robots_guard.origin import split_url
 from robots_guard.testing import Reply
 

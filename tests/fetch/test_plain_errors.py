@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.fetch.plain_errors import in_plain_words
+from robots_guard.guard.fetch.plain_errors import in_plain_words
 
 #: Messages of aiohttp, ssl, mitmproxy (pyOpenSSL) and Twisted.
 KNOWN = [

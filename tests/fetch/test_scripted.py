@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.guard.fetch.script import ScriptedFetcher
 
 A = Get(url="https://a.test/robots.txt")
 NONE = Fetched(status=404)

@@ -18,10 +18,10 @@ import trustme
 from fetch.asking import ASKING, BRIEF, FETCHERS, Decided
 from fetch.behaviours import DROP, PASS, TEXT, moved, packed, text
 
-from robots_guard.core.access import MAX_RESERVATIONS
-from robots_guard.core.policy import Policy
+from robots_guard.decisions.access import MAX_RESERVATIONS
+from robots_guard.decisions.policy import Policy
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import TDMREP_JSON, origin_of
-from robots_guard.stores import open_store
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
 FILE = json.dumps([{"location": "/reserved/*", "tdm-reservation": 1}]).encode()

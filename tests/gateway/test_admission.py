@@ -11,16 +11,16 @@ from audit.decisions import audit_log_in
 from support.wires import wire
 
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.core.access import Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Question, Verdict
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.gateway import admission as gateway
 from robots_guard.gateway.admission import Admission
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
-from robots_guard.rep.html.page import Page, read_page
+from robots_guard.protocol.html.page import Page, read_page
 
 RULES = b"""
 User-agent: mybot

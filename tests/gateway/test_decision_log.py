@@ -9,10 +9,10 @@ import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, decision
 
 from robots_guard.audit.privacy import Privacy
-from robots_guard.core.access import Failed, Failure
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Exemption
+from robots_guard.decisions.access import Failed, Failure
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Action, Exemption
 from robots_guard.gateway.decision_log import LOGGER, MAX_LINES, WINDOW, DecisionLog
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay, Turn
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway import deferrals
 from robots_guard.gateway.deferrals import REMEMBERED_FOR, DeferralMemory
 from robots_guard.origin import origin_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from robots_guard.core.addresses import literal, networks
+from robots_guard.decisions.addresses import literal, networks
 from robots_guard.gateway.destinations import DestinationPolicy, NoAddress
 from robots_guard.gateway.waits import NoRoomToWait
 from robots_guard.origin import Origin

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.signal_settings import SignalSettings
-from robots_guard.core.uses import read_uses
+from robots_guard.decisions.signal_settings import SignalSettings
+from robots_guard.decisions.uses import read_uses
 from robots_guard.gateway.own_fields import signals_field
-from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.statement import Place, Signal, Statement
+from robots_guard.protocol.signals.headers import header_statements
+from robots_guard.protocol.signals.statement import Place, Signal, Statement
 
 NOW = 1_795_000_000.0
 LATER = "1 Jan 2027 00:00:00 GMT"  # 1798761600

@@ -12,14 +12,21 @@ from support.guards import CLOCKS
 from support.wires import wire
 
 from robots_guard.audit.record import record_of
-from robots_guard.core.access import Fetched
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, ResponseRef, Subresource, Verdict
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import (
+    Action,
+    Decision,
+    Question,
+    ResponseRef,
+    Subresource,
+    Verdict,
+)
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.placeholders import PLACEHOLDERS, subresource_of
 from robots_guard.gateway.refusal import reply_to
 from robots_guard.gateway.wire import Wire
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import Origin
 
 #: Every destination of the Fetch standard, section 2.2.5.

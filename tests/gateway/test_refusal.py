@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from robots_guard.core.policy import PINNED, Document, Policy
-from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.signal_settings import SignalSettings
-from robots_guard.core.uses import read_uses
-from robots_guard.core.verdict import (
+from robots_guard.decisions.policy import PINNED, Document, Policy
+from robots_guard.decisions.reasons import Reason, meaning_of
+from robots_guard.decisions.signal_settings import SignalSettings
+from robots_guard.decisions.uses import read_uses
+from robots_guard.decisions.verdict import (
     Action,
     Decision,
     Question,
@@ -24,7 +24,7 @@ from robots_guard.core.verdict import (
 from robots_guard.gateway.refusal import not_ready, prefers_html, quoted, reply_to
 from robots_guard.invocation import Invocation
 from robots_guard.origin import Origin
-from robots_guard.rep.signals.headers import header_statements
+from robots_guard.protocol.signals.headers import header_statements
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 

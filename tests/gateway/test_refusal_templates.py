@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.policy import PINNED, Document, Policy
-from robots_guard.core.reasons import Reason
-from robots_guard.core.signal_settings import SignalSettings
-from robots_guard.core.uses import read_uses
-from robots_guard.core.verdict import (
+from robots_guard.decisions.policy import PINNED, Document, Policy
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.signal_settings import SignalSettings
+from robots_guard.decisions.uses import read_uses
+from robots_guard.decisions.verdict import (
     Action,
     Decision,
     Question,
@@ -23,7 +23,7 @@ from robots_guard.gateway.refusal import reply_to
 from robots_guard.gateway.refusal_templates import KEPT, RefusalTemplates
 from robots_guard.invocation import Invocation
 from robots_guard.origin import Origin
-from robots_guard.rep.signals.headers import header_statements
+from robots_guard.protocol.signals.headers import header_statements
 
 HTML = "text/html,*/*;q=0.8"
 CONTACTS = ("", "https://example.org/?a=<b>&c", "crawl@example.org")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.wires import wire
 
-from robots_guard.core.reasons import Reason
+from robots_guard.decisions.reasons import Reason
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rep.rows import rows
+from protocol.rows import rows
 
 ROWS = rows("evasion.jsonl")
 SPELLINGS = [row for row in ROWS if row["form"] == "origin-form" and "expected_by_profile" in row]

@@ -10,7 +10,7 @@ from integrations.mitmproxy.process import running
 from integrations.squid.process import squid
 from support.crowd import at_once, go_client_in
 
-from robots_guard.settings import ProxySettings
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.testing import Loopback, Reply
 
 pytestmark = pytest.mark.timing

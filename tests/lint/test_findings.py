@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.lint.finding import Severity
-from robots_guard.lint.linter import CHECKS, MOST, lint
-from robots_guard.rep.dialect import DIALECTS, dialect
-from robots_guard.rep.lines import BODY_CAP, LINE_CAP
+from robots_guard.protocol.dialect import DIALECTS, dialect
+from robots_guard.protocol.lines import BODY_CAP, LINE_CAP
+from robots_guard.protocol.lint.finding import Severity
+from robots_guard.protocol.lint.linter import CHECKS, MOST, lint
 
 COMMENT = b"#" * 999 + b"\n"
 ANY = b"User-agent: *\n"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from html import escape
 
 import pytest
-from rep.rows import rows
+from protocol.rows import rows
 
-from robots_guard.core.signal_settings import Use
-from robots_guard.core.uses import Uses, UseState, read_uses
-from robots_guard.lint.response import lint_response
-from robots_guard.rep.html.page import read_page
-from robots_guard.rep.signals.statement import Signal
-from robots_guard.settings import Settings
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.signal_settings import Use
+from robots_guard.decisions.uses import Uses, UseState, read_uses
+from robots_guard.protocol.html.page import read_page
+from robots_guard.protocol.lint.response import lint_response
+from robots_guard.protocol.signals.statement import Signal
 
 ROWS = [row for row in rows("dialects.jsonl") if row["kind"] == "meta"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.lint.finding import Severity
-from robots_guard.lint.linter import MOST
-from robots_guard.lint.response import (
+from robots_guard.protocol.dialect import DIALECTS
+from robots_guard.protocol.lint.finding import Severity
+from robots_guard.protocol.lint.linter import MOST
+from robots_guard.protocol.lint.response import (
     KINDS,
     RESPONSE_CHECKS,
     RobotsOfPage,
     lint_response,
     lint_tdmrep,
 )
-from robots_guard.rep.dialect import DIALECTS
 
 
 def tag(value):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.lint.response import KINDS, RobotsOfPage, lint_response, lint_tdmrep
-from robots_guard.rep.dialect import DIALECTS
+from robots_guard.protocol.dialect import DIALECTS
+from robots_guard.protocol.lint.response import KINDS, RobotsOfPage, lint_response, lint_tdmrep
 
 CODES = {each.code for each in KINDS}
 WORDS = st.sampled_from(

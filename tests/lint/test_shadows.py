@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robots_guard.lint.linter import lint
-from robots_guard.rep.dialect import DIALECTS
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.protocol.dialect import DIALECTS
+from robots_guard.protocol.lint.linter import lint
+from robots_guard.protocol.ruleset import compile_rules
 
 TARGETS = [
     "/" + "".join(each) for size in range(5) for each in itertools.product("ab$/", repeat=size)

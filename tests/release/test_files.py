@@ -171,7 +171,7 @@ def test_the_tests_can_be_run_from_the_sdist(release):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"),
-            *("tests/core/test_reasons.py", "tests/rep/test_dialects.py"),
+            *("tests/decisions/test_reasons.py", "tests/protocol/test_dialects.py"),
         ],
         cwd=release.sdist,
         capture_output=True,

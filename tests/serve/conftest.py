@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.serve.service import DecisionService
-from robots_guard.settings import ProxySettings
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import sys
 
 from support.wires import wire
 
-from robots_guard.cli.main import main
-from robots_guard.core.response import ResponseHead
+from robots_guard.app.cli.main import main
+from robots_guard.decisions.response import ResponseHead
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.origin import split_url
 from robots_guard.serve.protocols import STARTS, Running, Server

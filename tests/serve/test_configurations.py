@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from robots_guard.cli.main import COMMANDS, _load
+from robots_guard.app.cli.main import COMMANDS, _load
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
-from robots_guard.operation.listeners import Address, address_of
+from robots_guard.gateway.operation.listeners import Address, address_of
 from robots_guard.serve.configurations import render, values_of
 from robots_guard.serve.plan import Plan, addresses
-from robots_guard.settings import ProxySettings
 
 # The command is loaded as the command line loads it, by the private `_load`.
 

@@ -13,11 +13,11 @@ import pytest
 from serve.test_icap_protocol import OPTIONS, REQMOD, REQUEST, RESPMOD, icap
 from support.waiting import until
 
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.serve.icap import server as icap_server
 from robots_guard.serve.icap import start
 from robots_guard.serve.service import Admitted
-from robots_guard.settings import ProxySettings
 
 REFUSAL = ProxyReply(403, (("Robots-Guard", "drop"),), b"no\n")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.reasons import Reason
+from robots_guard.decisions.reasons import Reason
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.serve.icap.messages import (
     UnreadableMessage,

@@ -14,8 +14,8 @@ from support.audit_log import decisions
 from support.waiting import until
 from support.wires import wire
 
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Question
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Question
 from robots_guard.errors import AuditLogError
 from robots_guard.gateway.placeholders import PLACEHOLDERS
 from robots_guard.gateway.refusal import ProxyReply
@@ -334,7 +334,7 @@ async def test_a_request_is_held_until_an_unreachable_robots_txt_is_tried_again(
     serve, net, monkeypatch, tmp_path, rules, status
 ):
     """It is judged again each time: by then the file may forbid it."""
-    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 1.0)
+    monkeypatch.setattr("robots_guard.decisions.freshness.RETRY_MIN", 1.0)
     answers = itertools.chain([503, 503], itertools.repeat(rules))
     site = net.origin(lambda _: _answer(next(answers)))
     service = serve(hold_max=5.5)
@@ -361,7 +361,7 @@ def _answer(rules: int | str) -> Reply:
 async def test_a_request_that_is_held_for_a_robots_txt_leaves_with_its_client(
     serve, net, monkeypatch
 ):
-    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 10.0)
+    monkeypatch.setattr("robots_guard.decisions.freshness.RETRY_MIN", 10.0)
     site, service = net.origin(503), serve(hold_max=30)
     held = [asyncio.ensure_future(service.admit(to(f"{site.url}/{n}"))) for n in range(2)]
     await until(lambda: len(site.robots_fetches) == 1 and service.waiting == 2)
@@ -405,7 +405,7 @@ async def test_a_request_that_is_forbidden_while_it_is_held_does_not_leave(serve
 async def test_what_a_request_waits_for_its_robots_txt_counts_towards_its_turn(
     serve, net, monkeypatch
 ):
-    monkeypatch.setattr("robots_guard.core.freshness.RETRY_MIN", 3.0)
+    monkeypatch.setattr("robots_guard.decisions.freshness.RETRY_MIN", 3.0)
     answers = itertools.chain([503], itertools.repeat(SLOW.format(6)))
     site = net.origin(lambda _: _answer(next(answers)))
     service = serve(hold_max=7)

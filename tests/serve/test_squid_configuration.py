@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from support.programs import program
 
-from robots_guard.core.addresses import is_public
+from robots_guard.configuration.settings import ProxySettings
+from robots_guard.decisions.addresses import is_public
 from robots_guard.errors import SettingsError
-from robots_guard.operation.listeners import Address
+from robots_guard.gateway.operation.listeners import Address
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
-from robots_guard.settings import ProxySettings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "squid" / "squid.conf"
 CA = Path("/etc/robots_guard/ca")

@@ -6,7 +6,7 @@
     stores       the shared store, with faults before and after the effect of a call
     logs         the audit log, with faults
     disks        the disk of the audit log, and other programs that maintain or remove its files
-    schedulers   crawlers that requeue deferred requests, by the machine of `core.deferral`
+    schedulers   crawlers that requeue deferred requests, by the machine of `decisions.deferral`
     tiers        the shared store: a model, the real SQLite store, the real Redis scripts
     fleet        one history: processes, their clocks, their crawlers
     oracle       what the sites' answers permit, by an independent implementation

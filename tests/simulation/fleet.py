@@ -11,9 +11,9 @@ from random import Random
 import msgspec
 from support.guards import make_guard
 
-from robots_guard.core.access import Fetched, Limits
-from robots_guard.core.pacing import MAX_TURN_AGE
-from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.decisions.access import Fetched, Limits
+from robots_guard.decisions.pacing import MAX_TURN_AGE
+from robots_guard.decisions.verdict import Action, Decision, Deferral, Question
 from robots_guard.guard import guard as guard_module
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE, window
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.pacing import LONGEST_PAUSE, MAX_TURN_AGE, window
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.origin import TDMREP_JSON
 from simulation import oracle
 from simulation.plan import PROMPT, Answer

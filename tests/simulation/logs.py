@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from robots_guard.audit.write.log import FileAuditLog, LogOptions, is_always_recorded
 from robots_guard.audit.write.writer import WriterOptions
-from robots_guard.core.events import Event
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.events import Event
+from robots_guard.decisions.verdict import Decision
 from robots_guard.errors import AuditLogError
 from robots_guard.ports import Clocks
 from simulation.disks import DIRECTORY, View

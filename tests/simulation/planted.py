@@ -29,19 +29,19 @@ FAULTS = (
     # -- pacing
     Fault(
         name="half-delay",
-        module="robots_guard.core.pacing",
+        module="robots_guard.decisions.pacing",
         old="paced = last + delay\n",
         new="paced = last + delay / 2\n",
     ),
     Fault(
         name="no-hold-off",
-        module="robots_guard.core.pacing",
+        module="robots_guard.decisions.pacing",
         old="max(pause, paced - now)",
         new="max(0.0, paced - now)",
     ),
     Fault(
         name="turn-not-kept",
-        module="robots_guard.stores.turns",
+        module="robots_guard.guard.stores.turns",
         old="self._last[origin] = turn.stamp",
         new="pass",
     ),
@@ -65,19 +65,19 @@ FAULTS = (
     ),
     Fault(
         name="any-turn-moved",
-        module="robots_guard.stores.turns",
+        module="robots_guard.guard.stores.turns",
         old="is_last = self._last.get(origin) == stamp",
         new="is_last = origin in self._last",
     ),
     Fault(
         name="no-queue",
-        module="robots_guard.core.pacing",
+        module="robots_guard.decisions.pacing",
         old="for place in others[:at])",
         new="for place in others[:0])",
     ),
     Fault(
         name="slots-not-agreed",
-        module="robots_guard.core.pacing",
+        module="robots_guard.decisions.pacing",
         old="(earliest + self.skew) / delay)",
         new="(earliest - self.since) / delay)",
     ),
@@ -90,13 +90,13 @@ FAULTS = (
     # -- the lease and the renewal
     Fault(
         name="no-lease",
-        module="robots_guard.core.lease",
+        module="robots_guard.decisions.lease",
         old="if not self.leased and self.patience > 0:",
         new="if False:",
     ),
     Fault(
         name="no-second-look",
-        module="robots_guard.core.lease",
+        module="robots_guard.decisions.lease",
         old="if found is not None and self._is_renewal",
         new="if False and self._is_renewal",
     ),
@@ -114,7 +114,7 @@ FAULTS = (
     ),
     Fault(
         name="no-back-off",
-        module="robots_guard.core.renewal",
+        module="robots_guard.decisions.renewal",
         old="retry_at=now + max(",
         new="retry_at=now + 0 * max(",
     ),
@@ -133,13 +133,13 @@ FAULTS = (
     # -- reservations
     Fault(
         name="never-lacking",
-        module="robots_guard.core.policy",
+        module="robots_guard.decisions.policy",
         old="if needs_reservations and self.lacks_reservations:",
         new="if False:",
     ),
     Fault(
         name="reservations-forbidden",
-        module="robots_guard.core.renewal",
+        module="robots_guard.decisions.renewal",
         old="            return fetching\n        why",
         new="            return fetching\n        return fetching\n        why",
     ),
@@ -151,45 +151,45 @@ FAULTS = (
     ),
     Fault(
         name="reservations-forgotten",
-        module="robots_guard.core.codec",
+        module="robots_guard.decisions.codec",
         old="        reservations=reservations,\n    )\n\n\ndef _to_stored",
         new="    )\n\n\ndef _to_stored",
     ),
     # -- freshness
     Fault(
         name="always-stale",
-        module="robots_guard.core.freshness",
+        module="robots_guard.decisions.freshness",
         old="if age < usable_for:",
         new="if True:",
     ),
     Fault(
         name="long-fresh",
-        module="robots_guard.core.freshness",
+        module="robots_guard.decisions.freshness",
         old="if age < fresh_for:",
         new="if age < 3 * fresh_for:",
     ),
     Fault(
         name="last-good-for-ever",
-        module="robots_guard.core.policy",
+        module="robots_guard.decisions.policy",
         old="<= STALE_IF_ERROR:",
         new="<= 100 * STALE_IF_ERROR:",
     ),
     Fault(
         name="older-wins",
-        module="robots_guard.stores.memory",
+        module="robots_guard.guard.stores.memory",
         old="if not cached.may_be_replaced_by(policy, now):",
         new="if cached.may_be_replaced_by(policy, now):",
     ),
     # -- verdicts
     Fault(
         name="unreachable-passes",
-        module="robots_guard.core.verdict",
+        module="robots_guard.decisions.verdict",
         old="return Verdict(action=Action.DROP, reason=reason, detail=detail)",
         new="return Verdict(action=Action.PASS, reason=reason, detail=detail)",
     ),
     Fault(
         name="restricted-passes",
-        module="robots_guard.core.verdict",
+        module="robots_guard.decisions.verdict",
         old="return Verdict(action=Action.DROP, reason=Reason.RESTRICTED",
         new="return Verdict(action=Action.PASS, reason=Reason.RESTRICTED",
     ),

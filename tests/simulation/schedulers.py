@@ -1,5 +1,5 @@
 """A crawler with a scheduler, like Scrapy: deferred requests are requeued, and the guard's own
-machine (`core.deferral`) decides which requests may be sent.
+machine (`decisions.deferral`) decides which requests may be sent.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from robots_guard.core.deferral import Deferrals
-from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.decisions.deferral import Deferrals
+from robots_guard.decisions.verdict import Action, Decision, Deferral, Question
 from robots_guard.origin import origin_of
 from simulation.kernel import Cancelled
 from simulation.plan import Request

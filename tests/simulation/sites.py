@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
+from robots_guard.decisions.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.origin import TDMREP_JSON
 from simulation import oracle
 from simulation.kernel import Kernel, Process

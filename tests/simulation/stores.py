@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from robots_guard.core.lease import Taken
-from robots_guard.core.pacing import Turn, Wait
-from robots_guard.core.policy import Policy
+from robots_guard.decisions.lease import Taken
+from robots_guard.decisions.pacing import Turn, Wait
+from robots_guard.decisions.policy import Policy
 from robots_guard.errors import DamagedValue, StoreError
+from robots_guard.guard.stores.leases import LeaseThenPolicy
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin
-from robots_guard.stores.leases import LeaseThenPolicy
-from robots_guard.stores.memory import MemoryStore
 from simulation.kernel import Kernel
 from simulation.plan import Plan, Span
 

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import fakeredis
 
+from robots_guard.guard.stores.redis import RedisStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import Origin
-from robots_guard.stores.redis import RedisStore
-from robots_guard.stores.sqlite import SqliteStore
 from simulation.kernel import EPOCH, Kernel
 from simulation.plan import Plan
 from simulation.stores import ModelStore

@@ -14,10 +14,10 @@ from support.stores import SERVERS, SHARED, make
 from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
+from robots_guard.guard.stores.regions import RegionalStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.ports import Clocks
-from robots_guard.stores.memory import MemoryStore
-from robots_guard.stores.regions import RegionalStore
-from robots_guard.stores.sqlite import SqliteStore
 
 # The private `_client` and `_policy_key` write what no store writes, and read its bytes.
 

@@ -9,7 +9,7 @@ import pytest
 from support.stores import in_a_fork
 
 from robots_guard.errors import StoreError
-from robots_guard.stores.breaker import FIRST_PAUSE, JITTER, MAX_PAUSE, Breaker, CircuitOpen
+from robots_guard.guard.stores.breaker import FIRST_PAUSE, JITTER, MAX_PAUSE, Breaker, CircuitOpen
 
 # A test holds the private `_lock`, as a thread does when its process forks.
 

@@ -24,11 +24,11 @@ from support.turns import wait_of
 from support.waiting import eventually
 
 from robots_guard.errors import SettingsError, StoreError
+from robots_guard.guard.stores import look_at, open_store
+from robots_guard.guard.stores.breaker import FIRST_PAUSE, Breaker
+from robots_guard.guard.stores.redis import RedisRefused
+from robots_guard.guard.stores.servers import open_redis
 from robots_guard.origin import origin_of
-from robots_guard.stores import look_at, open_store
-from robots_guard.stores.breaker import FIRST_PAUSE, Breaker
-from robots_guard.stores.redis import RedisRefused
-from robots_guard.stores.servers import open_redis
 
 # These tests use the `_client` and key names of the store: the nodes that keep an origin have no public
 # face.

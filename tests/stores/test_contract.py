@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from support.stores import A, in_a_fork, policy, put
 from support.turns import wait_of
 
-from robots_guard.core.access import MAX_RESERVATIONS, Failed, Failure, Fetched
-from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.policy import Reservations
-from robots_guard.core.renewal import begin
+from robots_guard.decisions.access import MAX_RESERVATIONS, Failed, Failure, Fetched
+from robots_guard.decisions.freshness import CLOCK_SKEW
+from robots_guard.decisions.policy import Reservations
+from robots_guard.decisions.renewal import begin
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.memory import MemoryStore
 
 # A test holds the private locks, as a thread does when its process forks.
 

@@ -9,12 +9,12 @@ import pytest
 from support.guards import make_guard
 from support.stores import LONG, SHARED, A, make
 
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.verdict import Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.verdict import Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores.regions import RegionalStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.ports import Clocks
-from robots_guard.stores.regions import RegionalStore
-from robots_guard.stores.sqlite import SqliteStore
 
 HEADERS = {"etag": '"1"', "cache-control": "max-age=3600"}
 QUESTION = Question(origin=A, target="/x", agent="mybot")

@@ -26,12 +26,12 @@ from support.guards import make_guard
 from support.programs import program
 from support.stores import Cluster, Watched, start_cluster
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.pacing import window
-from robots_guard.core.verdict import Action, Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.pacing import window
+from robots_guard.decisions.verdict import Action, Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import Origin, origin_of
-from robots_guard.stores import open_store
 
 # These tests ask the private `_client` where a key is, and a guard for its private store.
 

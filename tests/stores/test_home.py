@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robots_guard.guard.stores.regions import home_of
 from robots_guard.origin import origin_of
-from robots_guard.stores.regions import home_of
 
 ORIGINS = [origin_of(f"https://{number}.example") for number in range(6000)]
 NAMES = st.lists(
@@ -41,7 +41,7 @@ def test_the_homes_of_a_running_fleet_never_change():
 
 def test_another_process_finds_the_same_homes():
     program = (
-        "from robots_guard.stores.regions import home_of; from robots_guard.origin import origin_of\n"
+        "from robots_guard.guard.stores.regions import home_of; from robots_guard.origin import origin_of\n"
         "print(*(home_of(origin_of(f'https://{n}.example'), {'asia', 'eu', 'us'}) for n in range(200)))"
     )
     for seed in ("0", "1"):

@@ -14,8 +14,8 @@ import pytest
 from support.stores import A, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.stores import look_at
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.guard.stores import look_at
+from robots_guard.guard.stores.sqlite import SqliteStore
 
 
 @pytest.fixture

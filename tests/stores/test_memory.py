@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from support.stores import A, policy
 
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin
-from robots_guard.stores.memory import MemoryStore
 
 # A test holds the private lock, as a thread does that is changing the policies.
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from robots_guard.errors import MissingExtra, SettingsError, StoreError
+from robots_guard.guard.stores import open_store
+from robots_guard.guard.stores.redis import RedisStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores import open_store
-from robots_guard.stores.redis import RedisStore
-from robots_guard.stores.sqlite import SqliteStore
 
 
 def opened(url):
@@ -138,7 +138,7 @@ def test_an_invalid_server_url_is_explained(url, sentence, monkeypatch):
 
 def test_the_missing_extra_is_named(monkeypatch):
     for name in ("redis", "refusals", "servers"):
-        monkeypatch.delitem(sys.modules, f"robots_guard.stores.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"robots_guard.guard.stores.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(MissingExtra, match=r"pip install 'robots_guard\[redis\]'"):
         open_store("redis://127.0.0.1/0")

@@ -19,15 +19,15 @@ from support.stores import KEY, LONG, A, B, in_a_fork, policy, put, start_redis
 from support.turns import wait_of
 from support.waiting import eventually
 
-from robots_guard.core import codec
-from robots_guard.core.pacing import as_wait
+from robots_guard.decisions import codec
+from robots_guard.decisions.pacing import as_wait
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
+from robots_guard.guard.stores import look_at, open_store
+from robots_guard.guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
+from robots_guard.guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
+from robots_guard.guard.stores.sentinels import Sentinels
+from robots_guard.guard.stores.servers import open_redis
 from robots_guard.origin import origin_of
-from robots_guard.stores import look_at, open_store
-from robots_guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
-from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
-from robots_guard.stores.sentinels import Sentinels
-from robots_guard.stores.servers import open_redis
 
 # A test ends the connections of the private `_client`: no public method does.
 

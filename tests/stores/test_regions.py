@@ -9,13 +9,13 @@ from support.guards import make_guard
 from support.stores import LONG, MEDIUM, Redis, policy, put, start_redis
 from support.turns import wait_of
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.verdict import Action, Question
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.verdict import Action, Question
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores import is_store, look_at, open_store, shown
+from robots_guard.guard.stores.regions import home_of
 from robots_guard.origin import origin_of
-from robots_guard.stores import is_store, look_at, open_store, shown
-from robots_guard.stores.regions import home_of
 
 ORIGINS = [origin_of(f"https://{number}.test") for number in range(40)]
 PACED = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 60\n", tls_verified=True)
@@ -229,7 +229,7 @@ def test_a_region_may_move_to_another_server(regions):
     ],
 )
 def test_a_setting_names_regions_and_their_urls(setting, urls):
-    from robots_guard.stores.regions import split_regions
+    from robots_guard.guard.stores.regions import split_regions
 
     assert split_regions(setting) == urls
     assert is_store(setting)

@@ -9,11 +9,11 @@ import pytest
 from support.guards import make_guard
 from support.stores import LONG, MEDIUM, A, B, policy, put
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.verdict import Action, Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.verdict import Action, Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.stores import open_store
 from robots_guard.ports import Clocks
-from robots_guard.stores import open_store
 
 #: A mark in the list of the server's commands.
 MARK = b"PING mark"

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.stores import LONG, MEDIUM, A, B, policy, put
 
-from robots_guard.core import codec
-from robots_guard.core.lease import Taken
+from robots_guard.decisions import codec
+from robots_guard.decisions.lease import Taken
 from robots_guard.errors import DamagedValue
 from robots_guard.origin import origin_of
 

@@ -19,17 +19,17 @@ from support.stores import A, B, in_a_fork, policy, put
 from support.turns import wait_of
 
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.core.verdict import Question
+from robots_guard.configuration.settings import open_guard, settings_of
+from robots_guard.decisions.verdict import Question
 from robots_guard.errors import SettingsError, StoreError, StoreReset
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores import database_files
+from robots_guard.guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
+from robots_guard.guard.stores.database import Database
+from robots_guard.guard.stores.patience import System, connect
+from robots_guard.guard.stores.sqlite import RETENTION, SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.settings import open_guard, settings_of
-from robots_guard.stores import database_files
-from robots_guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
-from robots_guard.stores.database import Database
-from robots_guard.stores.patience import System, connect
-from robots_guard.stores.sqlite import RETENTION, SqliteStore
 
 # These tests reach into `_database`: the faults that they cause (a lock, a read-only connection, an
 # open circuit) have no public face.
@@ -798,10 +798,10 @@ def test_a_path_with_a_nul_is_refused(tmp_path):
 CHILD = """
 import sys
 from pathlib import Path
-from robots_guard.core.access import Fetched
-from robots_guard.core.renewal import begin
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.renewal import begin
 from robots_guard.origin import origin_of
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 
 print("ready", flush=True)
 sys.stdin.readline()

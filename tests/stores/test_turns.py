@@ -14,11 +14,11 @@ import pytest
 from support.stores import SERVERS, SHARED, A, make
 from support.turns import wait_of
 
-from robots_guard.core.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
+from robots_guard.decisions.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
+from robots_guard.guard.stores.redis import RedisStore
+from robots_guard.guard.stores.regions import RegionalStore
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.stores.redis import RedisStore
-from robots_guard.stores.regions import RegionalStore
-from robots_guard.stores.sqlite import SqliteStore
 
 # A test writes damaged values under the private `_turn_key`.
 
@@ -321,9 +321,9 @@ def test_damaged_values_are_ignored(redis_server):
 
 RESERVE = """
 import sys, time
-from robots_guard.core.pacing import Wait
+from robots_guard.decisions.pacing import Wait
 from robots_guard.origin import origin_of
-from robots_guard.stores import open_store
+from robots_guard.guard.stores import open_store
 store, origin, end = open_store(sys.argv[1]), origin_of("https://a.test"), time.time() + 1.5
 while time.time() < end:
     turn = store.reserve(origin, 0.1, time.time)

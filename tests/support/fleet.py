@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.policy import Policy
-from robots_guard.core.renewal import begin
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.renewal import begin
 from robots_guard.errors import RobotsGuardError, StoreError
+from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import Origin, origin_of
-from robots_guard.stores.sqlite import SqliteStore
 from support.preloaded import is_readable
 
 ORIGINS = [origin_of(f"https://{n}.test") for n in range(40)]

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robots_guard.core.verdict import Terms
+from robots_guard.decisions.verdict import Terms
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)

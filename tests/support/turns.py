@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robots_guard.core.pacing import Turn, Wait, as_wait
+from robots_guard.decisions.pacing import Turn, Wait, as_wait
 
 
 def wait_of(reply: Turn | Wait) -> float:

@@ -21,9 +21,9 @@ from robots_guard.audit.record import (
     SignalsRecord,
     Start,
 )
-from robots_guard.core.access import MAX_BODY
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.policy import PINNED
+from robots_guard.decisions.access import MAX_BODY
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.policy import PINNED
 
 SLACK = 10.0  # seconds from the record of a fetch, which may wait for the disk, to its policy
 MOST_HOPS = 12  # of one fetch

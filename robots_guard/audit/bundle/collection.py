@@ -34,8 +34,8 @@ from robots_guard.audit.read.search import Search, conditions, record_of_row
 from robots_guard.audit.record import AnyRecord, Fetch, Record, moment
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.segments import WARC, day_of, why_not_plain
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.policy import PINNED
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.policy import PINNED
 from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 

@@ -20,8 +20,8 @@ from robots_guard.audit.bundle.contents import (
 )
 from robots_guard.audit.bundle.warc_response import uuid_of
 from robots_guard.audit.record import AnyRecord, Fetch, OverridesRecord, Record, Start
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.policy import PINNED
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.policy import PINNED
 
 DOES_NOT_SAY = [
     "what lines contain that are given as digests only: they are accounted for, not disclosed. A reader who"

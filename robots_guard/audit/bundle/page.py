@@ -17,8 +17,8 @@ from robots_guard.audit.bundle.trust import key_name
 from robots_guard.audit.record import Fetch, Passes, Record
 from robots_guard.audit.show.markup import environment
 from robots_guard.audit.show.sentence import date_and_time, sentence_of
-from robots_guard.core.policy import PINNED
-from robots_guard.rep.lines import excerpt
+from robots_guard.decisions.policy import PINNED
+from robots_guard.protocol.lines import excerpt
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -68,14 +68,14 @@ from robots_guard.audit.record import (
     override_fields,
 )
 from robots_guard.audit.signing import bundle_statement, verify_signature
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.overrides import Overrides, parse
-from robots_guard.core.policy import PINNED
-from robots_guard.core.verdict import Terms
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.overrides import Overrides, parse
+from robots_guard.decisions.policy import PINNED
+from robots_guard.decisions.verdict import Terms
 from robots_guard.errors import MalformedURL, MissingExtra, NotGoverned, SettingsError
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
 from robots_guard.text import counted
 
 MOST_SHOWN = 20  # sentences of one state about single records

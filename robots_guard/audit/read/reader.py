@@ -26,8 +26,8 @@ import msgspec
 from robots_guard.audit.read.resource import Resource, is_of_host, prefix_of, resource_of
 from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord, moment
 from robots_guard.audit.segments import JSONL, Segment, segments
-from robots_guard.core.component import Component
-from robots_guard.core.verdict import Action
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.verdict import Action
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.text import counted
 

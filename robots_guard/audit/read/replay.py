@@ -16,17 +16,17 @@ import msgspec
 
 from robots_guard.audit.privacy import REDACTED
 from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
-from robots_guard.core import check
-from robots_guard.core.access import Failure, Scope
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.component import PAYING
-from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.overrides import parse
-from robots_guard.core.page_dialects import PAGE_DIALECTS
-from robots_guard.core.policy import PINNED, Document, FetchTrouble, Policy, Reservations
-from robots_guard.core.reasons import Comparison, Reason, meaning_of
-from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import (
+from robots_guard.decisions import check
+from robots_guard.decisions.access import Failure, Scope
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.component import PAYING
+from robots_guard.decisions.freshness import RETRY_MIN
+from robots_guard.decisions.overrides import parse
+from robots_guard.decisions.page_dialects import PAGE_DIALECTS
+from robots_guard.decisions.policy import PINNED, Document, FetchTrouble, Policy, Reservations
+from robots_guard.decisions.reasons import Comparison, Reason, meaning_of
+from robots_guard.decisions.response import ResponseHead, judge_response
+from robots_guard.decisions.verdict import (
     BY_OVERRIDE,
     REASONS,
     Deferral,
@@ -37,10 +37,10 @@ from robots_guard.core.verdict import (
 )
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, split_url
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.rep.signals.statement import RAW_CAP, Place, Statement
-from robots_guard.rep.signals.tdmrep import RESERVATION
+from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.paths import matching
+from robots_guard.protocol.signals.statement import RAW_CAP, Place, Statement
+from robots_guard.protocol.signals.tdmrep import RESERVATION
 
 #: A caveat of a decision to wait for a turn.
 TURN_NOT_COMPARED = (

@@ -51,7 +51,7 @@ from robots_guard.audit.segments import (
     segments,
     why_not_plain,
 )
-from robots_guard.core.signal_settings import Use
+from robots_guard.decisions.signal_settings import Use
 from robots_guard.errors import SettingsError
 from robots_guard.text import printable
 

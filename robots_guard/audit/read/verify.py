@@ -32,7 +32,7 @@ from robots_guard.audit.read.writer_check import (
 from robots_guard.audit.record import AnyRecord, Fetch, Passes, PinnedRecord, Record
 from robots_guard.audit.segments import JSONL, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
-from robots_guard.core.codec import EMPTY
+from robots_guard.decisions.codec import EMPTY
 from robots_guard.errors import MissingExtra
 
 MAX_ATTEMPTS = 5  # while files disappear

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from robots_guard.audit.record import AnyRecord, Fetch, Record, SignalsRecord, printable
-from robots_guard.core.reasons import meaning_of
-from robots_guard.core.signal_settings import Use
+from robots_guard.decisions.reasons import meaning_of
+from robots_guard.decisions.signal_settings import Use
 
 NANOSECONDS = 1_000_000  # in a millisecond
 

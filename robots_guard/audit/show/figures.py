@@ -16,7 +16,7 @@ import msgspec
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import DECISIONS, Search, conditions
 from robots_guard.audit.show.chart import ChartBar
-from robots_guard.core.component import Component
+from robots_guard.decisions.component import Component
 
 TOP = 15  # rows of a table
 SOON = 30  # days before its expiry from which an override is marked

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from robots_guard.audit.read.search import DECISIONS, Search
 from robots_guard.audit.record import moment
-from robots_guard.core.reasons import MEANINGS, Party
+from robots_guard.decisions.reasons import MEANINGS, Party
 
 BEFORE = timedelta(days=7)  # at least; a longer period is compared with one of its own length
 MOST = 10  # origins and files that are shown

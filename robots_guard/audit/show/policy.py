@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from robots_guard.audit.record import moment, shown_url
-from robots_guard.core.access import Access
-from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Document, Policy, Reservations
-from robots_guard.rep.dialect import Dialect
+from robots_guard.decisions.access import Access
+from robots_guard.decisions.freshness import Freshness
+from robots_guard.decisions.policy import Document, Policy, Reservations
+from robots_guard.protocol.dialect import Dialect
 from robots_guard.text import counted, span
 
 

@@ -17,9 +17,9 @@ from robots_guard.audit.show.figures import Counts, Summary
 from robots_guard.audit.show.markup import environment, number
 from robots_guard.audit.show.sentence import date_and_time, sentence_of
 from robots_guard.audit.show.verification import LogVerification
-from robots_guard.core.reasons import meaning_of
+from robots_guard.decisions.reasons import meaning_of
 from robots_guard.invocation import BARE, Invocation
-from robots_guard.rep.lines import excerpt
+from robots_guard.protocol.lines import excerpt
 from robots_guard.text import counted
 
 TITLE = "Report on crawling under robots.txt"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord
-from robots_guard.core.policy import PINNED
-from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.verdict import BY_OVERRIDE, REPORT_ONLY
+from robots_guard.decisions.policy import PINNED
+from robots_guard.decisions.reasons import Reason, meaning_of
+from robots_guard.decisions.verdict import BY_OVERRIDE, REPORT_ONLY
 
 _Judged = Record | SignalsRecord
 _READS = ("", "GET", "HEAD")
@@ -172,7 +172,7 @@ def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(others), last)))
 
 
-#: What says why, by reason. The others are said by their meaning (core/reasons.py).
+#: What says why, by reason. The others are said by their meaning (decisions/reasons.py).
 _CAUSES: dict[str, Callable[[Record], str]] = {
     Reason.ALLOWED: _allowed,
     Reason.UNRESTRICTED: _unrestricted,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from robots_guard.audit.holds import Hold, read_holds, write_holds
 from robots_guard.audit.write.maintenance import lock_directory
-from robots_guard.core.events import Event, HoldChanged
+from robots_guard.decisions.events import Event, HoldChanged
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import invocation_for
 

@@ -24,8 +24,8 @@ from robots_guard.audit.record import (
     printable,
     record_of,
 )
-from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.verdict import Decision
 
 MOST = 4096  # common parts that are kept
 LONGEST_KEY = 2048  # bytes in JSON: a site's texts, such as a rule, may be of any length

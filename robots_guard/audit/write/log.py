@@ -52,12 +52,12 @@ from robots_guard.audit.write.writer import (
     LogWriter,
     WriterOptions,
 )
-from robots_guard.core.events import Event, FetchMade, FilesRemoved
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.events import Event, FetchMade, FilesRemoved
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
 from robots_guard.ports import AuditLevel, Clocks
-from robots_guard.rep.signals.statement import Place
+from robots_guard.protocol.signals.statement import Place
 
 if TYPE_CHECKING:
     from robots_guard.audit.write.warc import Evidence

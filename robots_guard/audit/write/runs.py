@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from robots_guard.audit.privacy import cut
 from robots_guard.audit.record import LONGEST_USER_AGENT, SCHEMA, Passes, moment
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.verdict import Decision
 
 T = TypeVar("T")
 

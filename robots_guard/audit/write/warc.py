@@ -24,8 +24,8 @@ from robots_guard.audit.files import FILES, Files, sync_directory
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.record import SignalsRecord
 from robots_guard.audit.segments import JSONL, WARC
-from robots_guard.core.access import Fetched, Get
-from robots_guard.core.events import FetchMade
+from robots_guard.decisions.access import Fetched, Get
+from robots_guard.decisions.events import FetchMade
 from robots_guard.errors import MissingExtra
 from robots_guard.origin import split_url
 

@@ -33,7 +33,12 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy import mode_servers
 
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.operation.authorities import validate_pem
+from robots_guard.gateway.operation.heartbeat import Heartbeat
+from robots_guard.gateway.operation.listeners import raise_file_limit
+from robots_guard.gateway.operation.workers import port_for_all, run
 from robots_guard.gateway.patch import install_patches
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy.addon import install
@@ -49,11 +54,6 @@ from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES
 from robots_guard.mitmproxy.patches.connections import share_port
 from robots_guard.mitmproxy.replies import Application
-from robots_guard.operation.authorities import validate_pem
-from robots_guard.operation.heartbeat import Heartbeat
-from robots_guard.operation.listeners import raise_file_limit
-from robots_guard.operation.workers import port_for_all, run
-from robots_guard.settings import ProxySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ def _validate_sets(master: Master, sets: Iterable[str]) -> None:
 
 
 def _serve_metrics(enforcer: Enforcer, port: int) -> None:
-    from robots_guard.operation.metrics import Metrics, MetricsSource
+    from robots_guard.gateway.operation.metrics import Metrics, MetricsSource
 
     heartbeat = Heartbeat(asyncio.get_running_loop())
     source = MetricsSource(

@@ -14,10 +14,10 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.mode_servers import AsyncioServerInstance, ServerInstance
 from mitmproxy.proxy.server import ConnectionHandler
 
-from robots_guard.core.addresses import Address
+from robots_guard.decisions.addresses import Address
 from robots_guard.gateway.destinations import addresses_of
+from robots_guard.gateway.operation.listeners import start_stream_server
 from robots_guard.gateway.patch import Patch, method
-from robots_guard.operation.listeners import start_stream_server
 
 MAX_HELLO = 16 * 1024  # bytes of a ClientHello; browsers send 2,000
 

@@ -16,9 +16,9 @@ from functools import partial
 from mitmproxy import connection, optmanager, tls
 from mitmproxy.proxy import mode_specs, server_hooks
 
-from robots_guard.core.addresses import literal
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.addresses import literal
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.gateway.destinations import DestinationPolicy, NotLookedUp
 from robots_guard.mitmproxy.patches.connections import check_resolution

@@ -16,7 +16,7 @@ from mitmproxy import connection, ctx, http
 from mitmproxy.addons.upstream_auth import parse_upstream_auth
 from mitmproxy.proxy import mode_specs
 
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.verdict import Decision
 from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
 from robots_guard.mitmproxy.request.wire import (

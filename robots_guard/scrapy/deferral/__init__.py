@@ -1,6 +1,6 @@
 """Deferral: requests that may not be made yet wait without delaying other requests.
 
-    gate            which origins' requests may leave the scheduler now: drives `core.deferral`
+    gate            which origins' requests may leave the scheduler now: drives `decisions.deferral`
     buckets         which buckets of a queue are open, and whose turn it is
     ordered_names   names in order, for the buckets
     waiting_limits  how long a request waits in the scheduler, and a crawl for its requests

@@ -1,4 +1,4 @@
-"""The gate: it drives the state machine of `core.deferral` for one crawl.
+"""The gate: it drives the state machine of `decisions.deferral` for one crawl.
 
 No request sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl,
 because requests that wait there count against CONCURRENT_REQUESTS). A request that may not be made
@@ -22,11 +22,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy.utils.asyncio import call_later
 
-from robots_guard.core.access import Scope
-from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
-from robots_guard.core.freshness import until_other_route
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Decision
+from robots_guard.decisions.access import Scope
+from robots_guard.decisions.deferral import REMEMBERED, Deferrals, group_due
+from robots_guard.decisions.freshness import until_other_route
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.scrapy.deferral.buckets import Buckets

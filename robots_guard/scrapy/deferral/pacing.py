@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 
 from scrapy import signals
 
-from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision
+from robots_guard.decisions.freshness import asked_to_wait
+from robots_guard.decisions.pacing import LONGEST_PAUSE, MAX_TURN_AGE
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate

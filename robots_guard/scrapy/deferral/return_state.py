@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robots_guard.core.verdict import Decision, Deferral
+from robots_guard.decisions.verdict import Decision, Deferral
 
 if TYPE_CHECKING:
     from scrapy import Request

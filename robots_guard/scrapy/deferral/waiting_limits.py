@@ -23,10 +23,10 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.job import job_dir
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.access import Failure, Scope
-from robots_guard.core.verdict import REASONS, Decision
+from robots_guard.configuration.settings import CLOCKS
+from robots_guard.decisions.access import Failure, Scope
+from robots_guard.decisions.verdict import REASONS, Decision
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
-from robots_guard.settings import CLOCKS
 from robots_guard.text import counted
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from urllib.parse import urldefrag
 
 from twisted.web.client import URI, HTTPConnectionPool
 
-from robots_guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import Framing
 from robots_guard.scrapy.patches.connection_bytes import FramingLists, watch_pool
 
 

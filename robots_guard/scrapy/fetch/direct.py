@@ -10,7 +10,7 @@ import asyncio
 
 from scrapy.utils.asyncio import is_asyncio_available
 
-from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
+from robots_guard.decisions.access import Failed, Failure, FetchOutcome, Get
 from robots_guard.guard.threads import NoThread, start
 from robots_guard.ports import Fetcher, route_of
 from robots_guard.scrapy.runtime import from_thread

@@ -31,7 +31,7 @@ from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.access import (
+from robots_guard.decisions.access import (
     Failed,
     Failure,
     Fetched,
@@ -40,13 +40,13 @@ from robots_guard.core.access import (
     Scope,
     is_trouble,
 )
-from robots_guard.core.addresses import Address, is_public, literal
-from robots_guard.fetch.content_coding import PACKED_SLACK, Undecodable, decoder
-from robots_guard.fetch.destinations import Destinations, lookup
-from robots_guard.fetch.fields import INHERITED, BadFields, joined
-from robots_guard.fetch.framing import Framing
-from robots_guard.fetch.http import proxy_name
-from robots_guard.fetch.plain_errors import in_plain_words, scope_of
+from robots_guard.decisions.addresses import Address, is_public, literal
+from robots_guard.guard.fetch.content_coding import PACKED_SLACK, Undecodable, decoder
+from robots_guard.guard.fetch.destinations import Destinations, lookup
+from robots_guard.guard.fetch.fields import INHERITED, BadFields, joined
+from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.http import proxy_name
+from robots_guard.guard.fetch.plain_errors import in_plain_words, scope_of
 from robots_guard.origin import Origin, split_cached
 from robots_guard.scrapy.fetch.connections import handler_of, twisted_url, watch
 from robots_guard.scrapy.fetch.connections import objection as objection_to

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from scrapy.utils.python import global_object_name
 
-from robots_guard.core.access import Get
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.fetch.http import HttpFetcher
+from robots_guard.decisions.access import Get
+from robots_guard.guard.fetch.destinations import Destinations
+from robots_guard.guard.fetch.http import HttpFetcher
 from robots_guard.scrapy.written import LIBRARY_HANDLERS
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from twisted.internet.error import ConnectionDone
 from twisted.web._newclient import HTTP11ClientProtocol
 from twisted.web.client import HTTPConnectionPool
 
-from robots_guard.fetch.framing import Framing
 from robots_guard.gateway.patch import Patch, method
+from robots_guard.guard.fetch.framing import Framing
 
 #: Returns, for a URL, the lists that receive the framings of responses to requests for it.
 FramingLists = Callable[[bytes | None], list[list[Framing]]]

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from robots_guard import __version__
+from robots_guard.configuration.settings import ProxySettings
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.waits import MAX_HELD
 from robots_guard.serve.icap.messages import (
@@ -45,7 +46,6 @@ from robots_guard.serve.icap.protocol import (
     unmodified_response,
 )
 from robots_guard.serve.service import ANSWERS, Answer, DecisionService, PendingAnswer
-from robots_guard.settings import ProxySettings
 
 log = logging.getLogger("robots_guard")
 

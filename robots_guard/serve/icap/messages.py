@@ -11,7 +11,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
-from robots_guard.core.response import ResponseHead
+from robots_guard.decisions.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Fields, Wire

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from robots_guard.operation.listeners import ConnectionServer, ServedConnection
+from robots_guard.gateway.operation.listeners import ConnectionServer, ServedConnection
 from robots_guard.serve.icap.handler import IcapHandler, PendingResponse
 from robots_guard.serve.icap.protocol import (
     IcapRequest,

@@ -20,7 +20,7 @@ from robots_guard.audit.show.overview import overview
 from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.write.maintenance import compress, retain
 from robots_guard.audit.write.retention import Inspection, Retention
-from robots_guard.core.verdict import as_report_only
+from robots_guard.decisions.verdict import as_report_only
 from robots_guard.errors import SettingsError
 
 NOW = "2027-01-16T00:00:00.000Z"

@@ -34,8 +34,8 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment
 from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import SettingsError
 
 HOUR = 3600.0

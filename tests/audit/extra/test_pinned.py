@@ -20,11 +20,11 @@ from robots_guard.audit.pinned_texts import pinned_texts
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.audit.read.search import Search, pinned_document
 from robots_guard.audit.record import OverridesRecord, PinnedRecord, Record
-from robots_guard.core.access import Fetched
-from robots_guard.core.verdict import Question
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.access import Fetched
+from robots_guard.decisions.verdict import Question
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
-from robots_guard.settings import Settings
 
 A = origin_of("https://a.test")
 OWN = Fetched(status=200, body=b"User-agent: *\nDisallow: /closed\n", tls_verified=True)

@@ -25,8 +25,8 @@ from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import Signer, new_signer, signer_of, statement_of
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.audit.write.writer import first_hash, line_digest, next_hash
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.events import FetchMade
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.events import FetchMade
 from robots_guard.origin import split_url
 
 

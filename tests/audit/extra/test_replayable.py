@@ -18,17 +18,17 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import moment
 from robots_guard.audit.signing import new_signer
 from robots_guard.audit.write.log import FileAuditLog
-from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.reasons import MEANINGS, Comparison, Reason
-from robots_guard.core.response import ResponseHead
-from robots_guard.core.verdict import Action, Deferral, Question, Verdict
-from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.access import Failed, Failure, Fetched
+from robots_guard.decisions.reasons import MEANINGS, Comparison, Reason
+from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Action, Deferral, Question, Verdict
+from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
-from robots_guard.settings import Settings
-from robots_guard.stores.memory import MemoryStore
 
 TDMREP = (
     b'[{"location": "/reserved/", "tdm-reservation": 1}, {"location": "/", "tdm-reservation": 0}]'

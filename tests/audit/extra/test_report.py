@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
 
+from robots_guard.app.cli.main import run
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import LogFinding, WriterFinding
@@ -16,10 +17,9 @@ from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.overview import overview
 from robots_guard.audit.show.report import TITLE, last_day, result, sentences_of, setting
 from robots_guard.audit.show.verification import verification_from
-from robots_guard.cli.main import run
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Exemption, Verdict
-from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Exemption, Verdict
+from robots_guard.guard.stores.sqlite import SqliteStore
 
 DAY = 86400
 NOW = "2027-01-16T00:00:00.000Z"

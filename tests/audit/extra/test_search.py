@@ -296,7 +296,7 @@ def test_values_of_a_filter_are_never_sql(audit_log):
 
 
 def test_overrides_are_found_by_their_id(tmp_path):
-    from robots_guard.core.verdict import Exemption
+    from robots_guard.decisions.verdict import Exemption
 
     log = audit_log_in(tmp_path)
     used = Exemption(id="shop", owner="ann", reason="contract", expires=AT + DAY)

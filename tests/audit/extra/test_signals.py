@@ -18,15 +18,15 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import SignalsRecord
 from robots_guard.audit.show.export import exported
 from robots_guard.audit.show.figures import summary
-from robots_guard.core.check import judge_offline
-from robots_guard.core.policy import Reservations
-from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead, judge_response
-from robots_guard.core.verdict import Action, ResponseRef, as_report_only
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.check import judge_offline
+from robots_guard.decisions.policy import Reservations
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.response import ResponseHead, judge_response
+from robots_guard.decisions.verdict import Action, ResponseRef, as_report_only
 from robots_guard.errors import SettingsError
-from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
-from robots_guard.settings import Settings
+from robots_guard.protocol.signals.headers import header_statements
+from robots_guard.protocol.signals.statement import Flag, Place, Signal, Statement
 
 NOINDEX = Statement(
     signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex, max-snippet: 20"

@@ -32,13 +32,14 @@ from robots_guard.audit.show.report import Cover, page
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.warc import records_of
-from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.codec import EMPTY
-from robots_guard.core.events import FailedOpen, FetchMade
-from robots_guard.core.pacing import DelaySource
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import (
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.codec import EMPTY
+from robots_guard.decisions.events import FailedOpen, FetchMade
+from robots_guard.decisions.pacing import DelaySource
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import (
     Action,
     Exemption,
     ResponseRef,
@@ -48,7 +49,6 @@ from robots_guard.core.verdict import (
     needs_no_policy,
 )
 from robots_guard.errors import SettingsError
-from robots_guard.settings import Settings
 
 # These tests read the private `_COUNTED`, `_question` and `_terms`: the columns that figures need,
 # and the question that a record stands for, have no public face.
@@ -476,7 +476,7 @@ def judgement_of(
     (record,) = recorded(made)
     judgement = Judgement(record=record, settings=settings or {}, document=body)
     terms = _terms(record, judgement.settings)
-    from robots_guard.rep.ruleset import compile_rules
+    from robots_guard.protocol.ruleset import compile_rules
 
     rules = compile_rules(body, terms.dialect, "mybot", terms.matching.name)
     question = _question(record, terms, AT)

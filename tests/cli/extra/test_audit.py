@@ -19,12 +19,12 @@ from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
 from support.terminals import read_terminal
 
+from robots_guard.app.cli.audit.records import HEADINGS
 from robots_guard.audit.bundle.archive import read_archive, write_archive
 from robots_guard.audit.record import record_of
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.cli.audit.records import HEADINGS
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Exemption, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Exemption, Verdict
 from robots_guard.ports import Clocks
 
 
@@ -431,7 +431,7 @@ def test_a_named_period_is_said_in_utc(here, audit_log, monkeypatch):
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     monkeypatch.setattr(
-        "robots_guard.cli.audit_log_options.CLOCKS",
+        "robots_guard.app.cli.audit_log_options.CLOCKS",
         Clocks(now=lambda: AT + 3600, monotonic=time.monotonic),
     )
     try:
@@ -709,7 +709,7 @@ def test_a_search_says_what_the_log_does_not_reach(
     directory = tmp_path / "short"
     variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(directory))
     monkeypatch.setattr(
-        "robots_guard.cli.audit.records.CLOCKS",
+        "robots_guard.app.cli.audit.records.CLOCKS",
         Clocks(now=lambda: AT + 1e6, monotonic=time.monotonic),
     )
     log = audit_log_in(directory)

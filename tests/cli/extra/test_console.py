@@ -12,7 +12,7 @@ import httpx
 import pytest
 from cli.command import COMMAND
 
-from robots_guard.cli.console import hosts_of
+from robots_guard.app.cli.console import hosts_of
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_accepted_host_values():
 def test_help_works_without_the_extra():
     code = (
         "import sys\nfor name in ('starlette', 'uvicorn', 'jinja2', 'duckdb'): sys.modules[name] = None\n"
-        "from robots_guard.cli.main import run\nassert run(['console', '--help']) == 0\n"
+        "from robots_guard.app.cli.main import run\nassert run(['console', '--help']) == 0\n"
         "raise SystemExit(run(['console', '--listen', '127.0.0.1:0']))"
     )
     done = subprocess.run(

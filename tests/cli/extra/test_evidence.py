@@ -124,7 +124,7 @@ def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):
     here("audit", "bundle", identity, "-o", path)
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({CORE.split()!r}));"
-        "from robots_guard.cli.main import main; main()"
+        "from robots_guard.app.cli.main import main; main()"
     )
     keys = tmp_path / "public.txt"
     keys.write_text(here("audit", "keys", "show", tmp_path / "key.pem").out.split()[0])

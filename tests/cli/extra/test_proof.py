@@ -322,7 +322,7 @@ def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp
     """One process without cryptography: signatures are not checked, and nothing is signed."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('cryptography', 'rfc3161_client', 'warcio')));"
-        "from robots_guard.cli.main import run\n"
+        "from robots_guard.app.cli.main import run\n"
         "for args in ('verify', 'keys create new.pem', 'anchor --tsa http://127.0.0.1:9/'):\n"
         "    print(run(['audit', *args.split()]), flush=True)\n"
     )

@@ -17,13 +17,13 @@ from support.terminals import read_terminal
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.read import index
 from robots_guard.audit.segments import INDEX
-from robots_guard.core.access import Failed, Failure
-from robots_guard.core.pacing import DelaySource, RequiredDelay
-from robots_guard.core.reasons import Reason
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Exemption, RuleRef, Verdict
+from robots_guard.decisions.access import Failed, Failure
+from robots_guard.decisions.pacing import DelaySource, RequiredDelay
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import Action, Exemption, RuleRef, Verdict
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import split_url
-from robots_guard.stores import open_store
 
 
 @pytest.fixture
@@ -412,7 +412,7 @@ def test_commands_are_not_broken_on_a_terminal(directory, tmp_path):
     args = ("why", "w-1", "--audit-log", str(directory), "--store", store)
     environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
     child = subprocess.Popen(
-        [sys.executable, "-m", "robots_guard.cli", *args],
+        [sys.executable, "-m", "robots_guard.app.cli", *args],
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.DEVNULL,

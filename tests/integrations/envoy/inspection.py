@@ -26,11 +26,11 @@ from integrations.mitmproxy.process import LOOPBACK
 from support.audit_log import decisions
 from support.waiting import eventually
 
+from robots_guard.configuration.settings import ProxySettings, settings_of
 from robots_guard.serve import secret_discovery
 from robots_guard.serve.certificates import CA_CERTIFICATE, Minter
 from robots_guard.serve.ext_authz import serve_ext_authz
 from robots_guard.serve.service import DecisionService
-from robots_guard.settings import ProxySettings, settings_of
 from robots_guard.testing import Loopback
 
 PATIENCE = 60.0  # seconds for a start or a stop

@@ -24,10 +24,10 @@ from integrations.mitmproxy.process import LOOPBACK, PROGRAMS, environment
 from support.audit_log import decisions
 from support.waiting import eventually
 
-from robots_guard.operation.listeners import address_of
+from robots_guard.configuration.settings import ProxySettings, settings_of
+from robots_guard.gateway.operation.listeners import address_of
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
-from robots_guard.settings import ProxySettings, settings_of
 
 PATIENCE = 60.0  # seconds for a start or a stop
 

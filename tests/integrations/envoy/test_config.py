@@ -11,11 +11,11 @@ from integrations.envoy.process import envoy_binary, envoy_configuration
 from integrations.mitmproxy.process import PROGRAMS, ROOT, environment
 from integrations.mitmproxy.wire import plain
 
-from robots_guard.core.freshness import PAUSE_STATUSES
+from robots_guard.configuration.settings import ProxySettings
+from robots_guard.decisions.freshness import PAUSE_STATUSES
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.protocol.signals.headers import FIELDS
 from robots_guard.serve.ext_authz import CARRIERS, carried
-from robots_guard.settings import ProxySettings
 
 
 def _configuration(workers: int = 1, service: str = "unix:/run/rg.sock", **settings) -> str:

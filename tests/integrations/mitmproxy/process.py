@@ -52,11 +52,11 @@ _FORKS = Preloaded(
     [
         "mitmproxy.tools.dump",
         "robots_guard.audit.write.log",
-        "robots_guard.cli",
-        "robots_guard.fetch.http",
+        "robots_guard.app.cli",
+        "robots_guard.guard.fetch.http",
         "robots_guard.mitmproxy",
-        "robots_guard.stores.memory",
-        "robots_guard.stores.sqlite",
+        "robots_guard.guard.stores.memory",
+        "robots_guard.guard.stores.sqlite",
         "robots_guard.mitmproxy.command.launcher",
     ],
 )

@@ -132,7 +132,7 @@ for name in ("user_config_path", "user_cache_path", "user_state_path"):
     setattr(platformdirs, name, fail)
 Path.expanduser = fail
 import robots_guard.mitmproxy
-from robots_guard.cli.main import main
+from robots_guard.app.cli.main import main
 main(["proxy", "--agent=mybot", "--listen=127.0.0.1:0", "--store=memory:", "--audit-log=/none"])
 """
 

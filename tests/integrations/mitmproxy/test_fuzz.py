@@ -19,12 +19,12 @@ from mitmproxy.proxy import server_hooks
 from mitmproxy.test import taddons, tflow
 from support.hooks import finish
 
-from robots_guard.core.access import Fetched
+from robots_guard.configuration.settings import ProxySettings
+from robots_guard.decisions.access import Fetched
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.service import Service
 from robots_guard.origin import parse_authority
-from robots_guard.settings import ProxySettings
 
 # These tests replace the private `_new_fetcher`, and read `_permits`: what is left over has no
 # public face.

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 from support.waiting import eventually
 
+from robots_guard.gateway.operation import heartbeat
 from robots_guard.mitmproxy.command.launcher import _serve_metrics
-from robots_guard.operation import heartbeat
 
 # A test starts the metrics by the private `_serve_metrics`: it cannot stop the event loop of the whole
 # command.

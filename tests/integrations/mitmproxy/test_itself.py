@@ -10,9 +10,9 @@ import pytest
 from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.wire import http2, inside, plain, tunnel
 
-from robots_guard.core.policy import Document, Policy
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import origin_of
-from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -17,10 +17,10 @@ from mitmproxy.addons import (
 from mitmproxy.test import taddons, tflow, tutils
 from support.hooks import finish
 
+from robots_guard.configuration.settings import NAMES
 from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import SPELLING, apply_safe_defaults
-from robots_guard.settings import NAMES
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_an_unusable_confdir(tmp_path):
 
 
 def test_without_the_extra(tmp_path):
-    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main(['proxy'])"
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.app.cli.main import main; main(['proxy'])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -278,7 +278,7 @@ def test_the_users_own_folders_are_not_changed(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from robots_guard.cli.main import main; main()",
+        "from robots_guard.app.cli.main import main; main()",
         "proxy",
         "--agent",
         "mybot",

@@ -24,7 +24,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
 from robots_guard.audit.write.log import FileAuditLog
-from robots_guard.core.policy import Policy
+from robots_guard.decisions.policy import Policy
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import split_url
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware

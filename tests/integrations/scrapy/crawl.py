@@ -60,10 +60,10 @@ _FORKS = Preloaded(
     ["-W", "default::DeprecationWarning"],
     [
         "robots_guard.audit.write.log",
-        "robots_guard.fetch.http",
+        "robots_guard.guard.fetch.http",
         "robots_guard.scrapy.middleware",
-        "robots_guard.stores.memory",
-        "robots_guard.stores.sqlite",
+        "robots_guard.guard.stores.memory",
+        "robots_guard.guard.stores.sqlite",
         "scrapy.crawler",
         "scrapy.core.downloader.handlers.ftp",
         "scrapy.downloadermiddlewares.cookies",
@@ -413,7 +413,7 @@ def _no_dns() -> None:
 def _make_public(network: str) -> None:
     from ipaddress import ip_network
 
-    from robots_guard.fetch import destinations
+    from robots_guard.guard.fetch import destinations
     from robots_guard.scrapy.fetch import fetcher
 
     public, is_public = ip_network(network), destinations.is_public
@@ -427,7 +427,7 @@ def main() -> None:
     plan = json.loads(sys.stdin.read())
     from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
 
-    from robots_guard.core import freshness
+    from robots_guard.decisions import freshness
 
     # By default longer than a test, so that a request which is deferred stays so.
     freshness.RETRY_MIN = plan.get("retry_min", 30.0)

@@ -9,12 +9,12 @@ import pytest
 from integrations.scrapy.crawl import SCRAPY, crawl
 from scrapy import Request, signals
 
-from robots_guard.core.policy import Document, Policy
+from robots_guard.configuration.settings import Settings
+from robots_guard.decisions.policy import Document, Policy
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.scrapy import announcements
 from robots_guard.scrapy.announcements import Announcements
-from robots_guard.settings import Settings
 from robots_guard.testing import Loopback, Reply
 
 ORIGIN = origin_of("http://a.test")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.threads import System
 
-from robots_guard.core.access import Failed, Failure, Fetched, Get
+from robots_guard.decisions.access import Failed, Failure, Fetched, Get
 from robots_guard.scrapy.fetch import direct
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 

@@ -17,10 +17,10 @@ from twisted.internet import error as twisted_error
 from twisted.python.failure import Failure as TwistedFailure
 from twisted.web.client import ResponseFailed
 
-from robots_guard.core.access import Failure
+from robots_guard.decisions.access import Failure
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import origin_of
 from robots_guard.scrapy.fetch.fetcher import failure_of
-from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -15,9 +15,9 @@ import pytest
 from integrations.scrapy.crawl import crawl, run_python
 from support.programs import lacking
 
-from robots_guard.core.policy import Document, Policy
+from robots_guard.decisions.policy import Document, Policy
+from robots_guard.guard.stores import open_store
 from robots_guard.origin import split_url
-from robots_guard.stores import open_store
 from robots_guard.testing import Received, Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

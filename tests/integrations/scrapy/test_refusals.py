@@ -8,8 +8,8 @@ import pytest
 from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.decisions.reasons import Reason
+from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.origin import Origin
 from robots_guard.scrapy import refusals
 from robots_guard.scrapy.refusals import RefusalLog

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 import pytest
 from integrations.scrapy.crawl import MODES, run_python
 
-from robots_guard.fetch.destinations import lookup
+from robots_guard.guard.fetch.destinations import lookup
 
 REACTORS = {"asyncio reactor": "asyncio", "epoll reactor": "epoll", "no reactor": "none"}
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 
-from robots_guard.core.access import Failed, Failure, Scope
-from robots_guard.core.component import Component
-from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import REASONS, Action, Decision, Question, Verdict
+from robots_guard.decisions.access import Failed, Failure, Scope
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.renewal import begin
+from robots_guard.decisions.verdict import REASONS, Action, Decision, Question, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.waiting_limits import (

@@ -34,10 +34,10 @@ from support.preloaded import Preloaded, Program
 from support.programs import program
 from support.waiting import eventually
 
-from robots_guard.operation.listeners import Address
+from robots_guard.configuration.settings import ProxySettings, settings_of
+from robots_guard.gateway.operation.listeners import Address
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
-from robots_guard.settings import ProxySettings, settings_of
 
 # Squid 5.7 does not find an address in a certificate, and the sites of these tests have no names.
 BY_ADDRESS = (
@@ -50,12 +50,12 @@ _FORKS = Preloaded(
     [],
     [
         "robots_guard.audit.write.log",
-        "robots_guard.cli",
-        "robots_guard.fetch.http",
+        "robots_guard.app.cli",
+        "robots_guard.guard.fetch.http",
         "robots_guard.serve.icap",
         "robots_guard.serve.launcher",
-        "robots_guard.stores.memory",
-        "robots_guard.stores.sqlite",
+        "robots_guard.guard.stores.memory",
+        "robots_guard.guard.stores.sqlite",
     ],
 )
 

@@ -1,0 +1,1 @@
+"""The programs: the command line, the web console and the demonstration."""
