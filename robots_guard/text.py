@@ -20,16 +20,23 @@ import msgspec
 #: Where the documentation is: the URL in pyproject.toml.
 DOCUMENTATION = "https://robots-guard.github.io/robots_guard/"
 
+#: What a terminal or browser shows as nothing, and Python takes for printable: Default_Ignorable_Code_Point of
+#: Unicode, less the categories that `str.isprintable` excludes.
+_INVISIBLE = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
 
 def printable(text: str, keep: str = "") -> str:
-    """Return the text with non-printable characters escaped as ``\\x1b``, ``\\u202e`` or
+    """Return the text with non-printable and invisible characters escaped as ``\\x1b``, ``\\u202e`` or
     ``\\U000e0001``.
 
     Characters in `keep` are not escaped.
     """
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
+    shown = "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
+    return _INVISIBLE.sub(lambda found: _escape(found[0]), shown)
 
 
 def restored(text: str) -> str:

@@ -10,11 +10,24 @@ from hypothesis import strategies as st
 
 from robots_guard.text import counted, printable, span
 
+#: Default_Ignorable_Code_Point of Unicode 15, less what Python calls unprintable.
+HIDDEN = {
+    *"\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0",
+    *map(chr, [0x180B, 0x180C, 0x180D, 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]),
+}
+
 
 @given(st.text(st.characters(codec=None)))
 def test_any_text_becomes_printable(text):
     assert printable(text).isprintable()
-    assert printable(text) == text or not text.isprintable()
+    assert printable(text) == text or not text.isprintable() or HIDDEN & set(text)
+
+
+@pytest.mark.parametrize("char", sorted(HIDDEN))
+def test_what_is_shown_as_nothing_shows_its_number(char):
+    """Otherwise two agents or URLs look alike, and a table has an empty column."""
+    number = ord(char)
+    assert printable(f"a{char}") == (f"a\\u{number:04x}" if number < 65536 else f"a\\U{number:08x}")
 
 
 @pytest.mark.parametrize(

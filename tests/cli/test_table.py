@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from robots_guard.app.cli import terminal
+from robots_guard.app.cli.audit.records import COLUMNS, row_of
+from robots_guard.app.cli.terminal import Rows, TableColumn, short_time
 from robots_guard.audit.record import Record
-from robots_guard.cli import terminal
-from robots_guard.cli.audit.records import COLUMNS, row_of
-from robots_guard.cli.terminal import Rows, TableColumn, short_time
+from robots_guard.text import printable
 
 TODAY = "2026-11-23"
 WIDTHS = (80, 100, 132, 200)
@@ -24,7 +25,7 @@ words = st.text(
     min_size=1,
     max_size=60,
 )
-texts = st.lists(words, max_size=6).map(" ".join)
+texts = st.lists(words, max_size=6).map(" ".join).map(printable)
 
 
 class Terminal(io.StringIO):
