@@ -3,28 +3,28 @@
 It uses no clock, store or framework. All transitions are in this module: the docstring of a state
 says what the state needs, and its `next` takes that and returns the following state:
 
-    begin    -> Lookup      the policy matters
-    begin    -> Pinned      an override has pinned a robots.txt, so that nothing need be fetched
-    begin    -> Opened      /robots.txt itself is requested: the policy only determines the delay
-    begin    -> Exempted    an override exempts the request: the policy only says what would have been
-    begin    -> Timing      /robots.txt itself is requested, and the pinned one is known
-    begin    -> Decided     the policy does not matter (a malformed target, a blocked site)
-    Lookup   -> Renewing    no policy is cached, or the cached one has expired or lacks reservations
-                            that are needed
-    Lookup   -> Judging     it is fresh, or stale and to be renewed in the background
-    Lookup   -> Decided     the store has not answered before this caller's timeout
-    Renewing -> Judging     the origin's single renewal has settled
-    Renewing -> Decided     it has not settled before this caller's timeout
-    Pinned   -> Judging     by the pinned robots.txt, whether or not the site's own is cached
-    Judging  -> Decided     by the rules, or because they were not compiled before the timeout
-    Judging  -> Contrasting a pinned robots.txt permits the request, and the site's own is known
-    Opened   -> Timing      a policy is cached: its rules may require a delay between requests
-    Opened   -> Decided     none is cached, and none is fetched: an unknown delay is not enforced
-    Timing   -> Decided
-    Exempted -> Comparing   a policy is cached and usable
-    Exempted -> Decided     none is: it is fetched in the background, for later requests
-    Comparing -> Decided    with what the rules say, if they were compiled before the timeout
-    Contrasting -> Decided  as Comparing does
+    begin      -> Lookup     the policy matters
+    begin      -> Overridden an override exempts the request, or has it judged by a pinned robots.txt:
+                             the policy only says what would have been
+    begin      -> Opened     /robots.txt itself is requested: the policy only determines the delay
+    begin      -> Timing     /robots.txt itself is requested, and the pinned one is known
+    begin      -> Decided    the policy does not matter (a malformed target, a blocked site)
+    Lookup     -> Renewing   no policy is cached, or the cached one has expired or lacks reservations
+                             that are needed
+    Lookup     -> Judging    it is fresh, or stale and to be renewed in the background
+    Lookup     -> Decided    the store has not answered before this caller's timeout
+    Renewing   -> Judging    the origin's single renewal has settled
+    Renewing   -> Decided    it has not settled before this caller's timeout
+    Overridden -> Judging    by the pinned robots.txt, whether or not the site's own is cached
+    Overridden -> Comparing  the request is exempted, and a policy is cached and usable
+    Overridden -> Decided    it is exempted, and none is: it is fetched in the background, for later
+                             requests
+    Judging    -> Decided    by the rules, or because they were not compiled before the timeout
+    Judging    -> Comparing  a pinned robots.txt permits the request, and the site's own is known
+    Comparing  -> Decided    with what the site's rules say, if they were compiled before the timeout
+    Opened     -> Timing     a policy is cached: its rules may require a delay between requests
+    Opened     -> Decided    none is cached, and none is fetched: an unknown delay is not enforced
+    Timing     -> Decided
 
 A request that passes may still have to wait for its origin's turn. Turns are not part of the check:
 caches and queues lie between the verdict and the wire, and a turn belongs to what is sent; see
@@ -47,12 +47,11 @@ from robots_guard.decisions.verdict import (
     Question,
     Terms,
     Verdict,
+    compared,
     deferred,
     judge,
     needs_no_policy,
     paced,
-    passed_by_pin,
-    with_judgement,
     with_required_delay,
 )
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -69,24 +68,25 @@ class Decided(msgspec.Struct, frozen=True):
     renew: bool = False
 
 
-class Contrasting(msgspec.Struct, frozen=True):
-    """A pinned robots.txt permits the request. Needs the rules of the site's own document, compiled
-    for the question, or None if `document` is None: would they permit it, too?"""
+class Comparing(msgspec.Struct, frozen=True):
+    """An override lets the request pass. Needs the rules of the site's own document, compiled for the
+    question, or None if `document` is None: would they permit it, too?"""
 
     decided: Decided
     question: Question
     terms: Terms
-    own: Policy
+    policy: Policy
     document: Document | None
 
     def next(self, rules: Ruleset | TimedOut | None, now: float) -> Decided:
         """Judge by the site's own robots.txt. If its rules are not available in time, that is not
         known."""
-        judged = None
+        judged, policy = None, self.decided.policy
         if not isinstance(rules, TimedOut):
-            judged = judge(self.question, self.own, rules, self.terms, now)
-        verdict = passed_by_pin(self.decided.verdict, self.terms, judged)
-        return msgspec.structs.replace(self.decided, verdict=verdict)
+            judged = judge(self.question, self.policy, rules, self.terms, now)
+            policy = policy or self.policy
+        verdict = compared(self.decided.verdict, self.terms, judged)
+        return msgspec.structs.replace(self.decided, verdict=verdict, policy=policy)
 
 
 class Judging(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Judging(msgspec.Struct, frozen=True):
         *,
         is_paused: bool = False,
         at_any_time: bool = False,
-    ) -> Decided | Contrasting:
+    ) -> Decided | Comparing:
         """Judge, and add delay or visiting time. If the rules are not available in time, defer.
 
         `is_paused`: the origin has asked for a pause. `at_any_time`: the question is not about now,
@@ -118,18 +118,16 @@ class Judging(msgspec.Struct, frozen=True):
         decided = self.decide(rules, now, is_paused=is_paused, at_any_time=at_any_time)
         if not self.policy.is_pinned or decided.verdict.action is not Action.PASS:
             return decided
-        return self._contrast(decided, now)
+        return self._compare(decided, now)
 
-    def _contrast(self, decided: Decided, now: float) -> Decided | Contrasting:
+    def _compare(self, decided: Decided, now: float) -> Decided | Comparing:
         """Compare a PASS by a pinned document with the site's own policy, if that is usable."""
         own = self.own
         if own is None or own.freshness(now, self.terms.dialect) is Freshness.EXPIRED:
-            verdict = passed_by_pin(decided.verdict, self.terms, None)
+            verdict = compared(decided.verdict, self.terms, None)
             return msgspec.structs.replace(decided, verdict=verdict)
-        access, document = own.access(now, self.terms.dialect)
-        if access is not Access.RULES:
-            document = None
-        return Contrasting(decided, self.question, self.terms, own, document)
+        document = _rules_document(own, self.terms, now)
+        return Comparing(decided, self.question, self.terms, own, document)
 
     def decide(
         self,
@@ -187,74 +185,50 @@ class Opened(msgspec.Struct, frozen=True):
     ) -> Timing | Decided:
         """Find the known delay, if there is one. `is_paused`: the origin has asked for a pause."""
         if isinstance(cached, Policy):
-            access, document = cached.access(now, self.terms.dialect)
-            if access is Access.RULES and document is not None:
+            document = _rules_document(cached, self.terms, now)
+            if document is not None:
                 return Timing(self.verdict, self.terms, cached, document)
         return Decided(
             with_required_delay(self.verdict, None, self.terms, now, is_paused=is_paused)
         )
 
 
-class Comparing(msgspec.Struct, frozen=True):
-    """Needs the document's rules, compiled for the question, or None if `document` is None: what
-    would the verdict have been without the exemption?"""
+class Overridden(msgspec.Struct, frozen=True):
+    """An override decides without the site's own policy: it exempts the request, with this `verdict`,
+    or has it judged by a pinned document. Needs the policy, cached, or None: none is fetched before
+    the request is made."""
 
-    verdict: Verdict
     question: Question
     terms: Terms
-    policy: Policy
-    document: Document | None
-    renew: bool = False
+    verdict: Verdict | None = None
 
-    def next(self, rules: Ruleset | TimedOut | None, now: float) -> Decided:
-        """Judge by the robots.txt. If its rules are not available in time, that is not known."""
-        if isinstance(rules, TimedOut):
-            return Decided(self.verdict, renew=self.renew)
-        # The exemption covers reservations, which need not be known here.
-        policy = msgspec.structs.replace(self.policy, reservations=None)
-        terms = msgspec.structs.replace(self.terms, action="judge")
-        judged = judge(self.question, policy, rules, terms, now)
-        return Decided(with_judgement(self.verdict, judged), self.policy, self.renew)
-
-
-class Exempted(msgspec.Struct, frozen=True):
-    """An override exempts the request from the site's rules. Needs the cached policy, or None.
-
-    The request does not depend on it, so that none is fetched before the request is made.
-    """
-
-    verdict: Verdict
-    question: Question
-    terms: Terms
-
-    def next(self, cached: Policy | TimedOut | None, now: float) -> Comparing | Decided:
-        """Compare with the policy, if one is known that is not too old."""
-        if not isinstance(cached, Policy):
+    def next(self, cached: Policy | TimedOut | None, now: float) -> Judging | Comparing | Decided:
+        """Judge by the pinned document, or compare with the policy if one is known that is not too
+        old."""
+        own = cached if isinstance(cached, Policy) else None
+        if self.verdict is None:
+            return _judging(self.question, self.terms, own, now)
+        if own is None:
             return Decided(self.verdict, renew=cached is None)
-        freshness = cached.freshness(now, self.terms.dialect)
+        freshness = own.freshness(now, self.terms.dialect)
         if freshness is Freshness.EXPIRED:
             return Decided(self.verdict, renew=True)
-        return self.compare(cached, now, renew=freshness is Freshness.STALE)
+        return self._compare(self.verdict, own, now, renew=freshness is Freshness.STALE)
 
-    def compare(self, policy: Policy, now: float, *, renew: bool = False) -> Comparing:
-        """Compare with the policy, whatever its age."""
-        access, document = policy.access(now, self.terms.dialect)
-        if access is not Access.RULES:
-            document = None
-        return Comparing(self.verdict, self.question, self.terms, policy, document, renew)
+    def under(self, policy: Policy, now: float) -> Judging | Comparing:
+        """Judge by the pinned document, or compare with the policy, whatever its age."""
+        if self.verdict is None:
+            return _judging(self.question, self.terms, policy, now)
+        return self._compare(self.verdict, policy, now)
 
-
-class Pinned(msgspec.Struct, frozen=True):
-    """An override has the request judged by a pinned document. Needs the site's own policy, cached,
-    or None: the verdict does not depend on it, so that none is fetched."""
-
-    question: Question
-    terms: Terms
-
-    def next(self, cached: Policy | TimedOut | None, now: float) -> Judging:
-        """Judge by the pinned document."""
-        own = cached if isinstance(cached, Policy) else None
-        return _judging(self.question, self.terms, own, now)
+    def _compare(
+        self, verdict: Verdict, policy: Policy, now: float, *, renew: bool = False
+    ) -> Comparing:
+        # The exemption covers reservations, which need not be known here.
+        policy = msgspec.structs.replace(policy, reservations=None)
+        terms = msgspec.structs.replace(self.terms, action="judge")
+        document = _rules_document(policy, terms, now)
+        return Comparing(Decided(verdict, renew=renew), self.question, terms, policy, document)
 
 
 class TimedOut(msgspec.Struct, frozen=True):
@@ -300,19 +274,12 @@ class Lookup(msgspec.Struct, frozen=True):
             case Freshness.EXPIRED:
                 return Renewing(self.question, self.terms, cached)
 
+    def under(self, policy: Policy, now: float) -> Judging:
+        """Judge by the policy, whatever its age."""
+        return _judging(self.question, self.terms, policy, now)
 
-State = (
-    Lookup
-    | Pinned
-    | Renewing
-    | Judging
-    | Contrasting
-    | Opened
-    | Timing
-    | Exempted
-    | Comparing
-    | Decided
-)
+
+State = Lookup | Overridden | Renewing | Judging | Comparing | Opened | Timing | Decided
 
 
 def needs_reservations(question: Question, terms: Terms) -> bool:
@@ -321,9 +288,7 @@ def needs_reservations(question: Question, terms: Terms) -> bool:
     return terms.needs_reservations and not question.is_own
 
 
-def begin(
-    question: Question, terms: Terms
-) -> Lookup | Pinned | Opened | Timing | Exempted | Decided:
+def begin(question: Question, terms: Terms) -> Lookup | Overridden | Opened | Timing | Decided:
     """The first state of a check.
 
     A pinned document replaces the site's robots.txt only. What the site reserves in its tdmrep.json
@@ -332,10 +297,8 @@ def begin(
     verdict = needs_no_policy(question, terms)
     if verdict is None and (terms.pinned is None or needs_reservations(question, terms)):
         return Lookup(question, terms)
-    if verdict is None:
-        return Pinned(question, terms)
-    if verdict.reason is Reason.BYPASSED and not question.is_own:
-        return Exempted(verdict, question, terms)
+    if verdict is None or (verdict.reason is Reason.BYPASSED and not question.is_own):
+        return Overridden(question, terms, verdict)
     # Exempt requests take no turn.
     if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":
         if terms.pinned is not None:
@@ -347,12 +310,10 @@ def begin(
 
 def begin_under(
     question: Question, terms: Terms, policy: Policy, now: float
-) -> Judging | Opened | Timing | Exempted | Decided:
-    """The first state of a check under a policy that was just fetched and is not cached yet."""
+) -> Judging | Comparing | Opened | Timing | Decided:
+    """The first state of a check under a given policy, whatever its age."""
     state = begin(question, terms)
-    if isinstance(state, Lookup | Pinned):
-        return _judging(question, terms, policy, now)
-    return state
+    return state.under(policy, now) if isinstance(state, Lookup | Overridden) else state
 
 
 def judge_offline(
@@ -371,25 +332,16 @@ def judge_offline(
     `at_any_time` as in `Judging.next`.
     """
     rules_of = rules_of or partial(compiled, terms=terms, agent=question.agent)
-    state: State = begin(question, terms)
+    state = begin_under(question, terms, policy, now)
     if isinstance(state, Opened):
         state = state.next(policy, now)
-    if isinstance(state, Timing):
-        state = state.next(rules_of(state.document), now)
-    if isinstance(state, Exempted):
-        state = state.compare(policy, now)
-    if isinstance(state, Comparing):
-        state = state.next(rules_of(state.document) if state.document else None, now)
-    if isinstance(state, Decided):
-        return state.verdict
-    judging = _judging(question, terms, policy, now)
-    rules = None
-    if judging.document is not None:
-        rules = rules_of(judging.document)
-    judged = judging.next(rules, now, at_any_time=at_any_time)
-    if isinstance(judged, Contrasting):
-        judged = judged.next(rules_of(judged.document) if judged.document else None, now)
-    return judged.verdict
+    while not isinstance(state, Decided):
+        rules = rules_of(state.document) if state.document is not None else None
+        if isinstance(state, Judging):
+            state = state.next(rules, now, at_any_time=at_any_time)
+        else:
+            state = state.next(rules, now)
+    return state.verdict
 
 
 def applied_policy(origin: Origin, own: Policy | None, terms: Terms) -> Policy | None:
@@ -406,10 +358,14 @@ def _judging(
     """Judge by the policy that applies. Without a pinned document, that is the given one."""
     policy = applied_policy(question.origin, own, terms)
     assert policy is not None
-    access, document = policy.access(now, terms.dialect)
-    if access is not Access.RULES:
-        document = None
+    document = _rules_document(policy, terms, now)
     return Judging(question, terms, policy, document, renew, own if terms.pinned else None)
+
+
+def _rules_document(policy: Policy, terms: Terms, now: float) -> Document | None:
+    """Return the document of a policy if its rules decide."""
+    access, document = policy.access(now, terms.dialect)
+    return document if access is Access.RULES else None
 
 
 def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:

@@ -233,26 +233,25 @@ def _id(terms: Terms) -> str:
     return ""
 
 
-def with_judgement(verdict: Verdict, judged: Verdict) -> Verdict:
-    """Return the verdict on an exempted request with what it would have been without the
-    exemption: the action, and the rule behind it."""
-    return msgspec.structs.replace(
-        verdict,
-        would=judged.action,
-        rule=judged.rule,
-        group=judged.group,
-        form=judged.form,
-        detail=judged.detail,
-        stale=judged.stale,
-    )
+def compared(verdict: Verdict, terms: Terms, judged: Verdict | None) -> Verdict:
+    """Return a PASS that is due to an override, with what the site's own robots.txt says.
 
-
-def passed_by_pin(verdict: Verdict, terms: Terms, judged: Verdict | None) -> Verdict:
-    """Return a PASS by a pinned robots.txt with what the site's own says, if that is no PASS.
-
-    `judged` is the verdict by the site's own robots.txt, or None if that is not known: then the pin
-    counts as the reason why the request passed.
+    `judged` is the verdict by that, or None if it is not known. Of an exempted request, it adds the
+    action that would have been, and the rule behind it. A PASS by a pinned robots.txt has a rule
+    of its own: it is relaxed if the site's own does not permit the request, and if that is not known.
     """
+    if verdict.reason is Reason.BYPASSED:
+        if judged is None:
+            return verdict
+        return msgspec.structs.replace(
+            verdict,
+            would=judged.action,
+            rule=judged.rule,
+            group=judged.group,
+            form=judged.form,
+            detail=judged.detail,
+            stale=judged.stale,
+        )
     if judged is not None and judged.action is Action.PASS:
         return verdict
     relaxed = f"{BY_OVERRIDE}{_id(terms)}"

@@ -11,13 +11,11 @@ from cachetools import TTLCache
 from robots_guard.decisions import check
 from robots_guard.decisions.check import (
     Comparing,
-    Contrasting,
     Decided,
-    Exempted,
     Judging,
     Lookup,
     Opened,
-    Pinned,
+    Overridden,
     Renewing,
     TimedOut,
     Timing,
@@ -38,7 +36,7 @@ from robots_guard.protocol.ruleset import Ruleset
 #: Bytes of the policies and rules that shortcuts may keep in memory.
 SHORTCUTS_BYTES = 64 * 1024 * 1024
 PATIENCE = 1.0  # seconds that an exempted request waits to learn what would have been
-#: Seconds for which a store is not asked again for the own robots.txt of a site with a pinned one.
+#: Seconds for which a store is not asked again for the robots.txt of a site that an override decides about.
 UNKNOWN_FOR = 300.0
 MOST_UNKNOWN = 10_000  # sites that are remembered for so long
 
@@ -88,52 +86,69 @@ class Checks:
     def _drive_from_memory(self, question: Question, terms: Terms, route: str) -> Decided | None:
         """Drive a check to its end without I/O; keep a shortcut for the next question. Returns None
         if the check needs I/O."""
-        state = check.begin(question, terms)
-        if isinstance(state, Decided):
-            return state
+        state: check.State = check.begin(question, terms)
+        if isinstance(state, Lookup | Overridden | Opened):
+            near = self._cache.get_local(
+                question.origin, route if isinstance(state, Lookup) else ""
+            )
+            if self._cache.shared and not self._suffices(near, state):
+                return None
+            state = self._with_policy(state, near, question)
+        if isinstance(state, Judging):
+            if terms.needs_reservations and not self._rules.can_use_reservations(state.policy):
+                return None
+            judging, rules = state, self._rules_in_memory(state, question)
+            if rules is None and judging.document is not None:
+                return None
+            state = self._with_rules(judging, rules, question)
+            if isinstance(state, Decided) and not judging.renew:
+                self._keep_shortcut(question, shortcut_of(judging, rules))
+        if isinstance(state, Comparing | Timing):
+            rules = self._rules_in_memory(state, question)
+            if rules is None and state.document is not None:
+                return None
+            state = self._with_rules(state, rules, question)
+        return state if isinstance(state, Decided) else None
+
+    def _suffices(self, near: Policy | None, state: check.State) -> bool:
+        """Whether the store need not be asked, after what is in memory."""
+        if isinstance(state, Overridden):  # of which the verdict does not depend on the policy
+            is_enough = near is not None and self._is_enough(near)
+            return is_enough or state.question.origin in self._unknown
+        return near is not None and not near.is_local_failure
+
+    def _rules_in_memory(
+        self, state: Judging | Comparing | Timing, question: Question
+    ) -> Ruleset | None:
+        """Return the compiled rules that a state needs; None if it needs none, or the parser is
+        needed for them."""
+        if state.document is None:
+            return None
+        return self._rules.get(state.document, question.agent, state.terms)
+
+    def _with_policy(
+        self,
+        state: Lookup | Overridden | Opened,
+        cached: Policy | TimedOut | None,
+        question: Question,
+    ) -> check.State:
+        """Give a state the cached policy that it needs."""
+        now = self._clocks.now()
         if isinstance(state, Opened):
-            return self._run_opened(state, question)
-        if isinstance(state, Exempted):
-            return self._run_exempted(state, question)
-        if isinstance(state, Timing):
-            return self._run_timing(state, question)
-        cached = self._cache.get_local(question.origin, route)
-        if cached is not None and cached.is_local_failure and self._cache.shared:
-            return None
-        if isinstance(state, Pinned) and self._may_be_stored(question.origin, cached):
-            return None
-        judging = state.next(cached, self._clocks.now())
-        if not isinstance(judging, Judging):
-            return None
-        if not self._rules.can_use_reservations(judging.policy) and terms.needs_reservations:
-            return None
-        rules = None
-        if judging.document is not None:
-            rules = self._rules.get(judging.document, question.agent, terms)
-            if rules is None:
-                return None
-        is_paused = self._turns.is_paused(question.origin)
-        decided = judging.next(rules, self._clocks.now(), is_paused=is_paused)
-        if isinstance(decided, Contrasting):
-            return self._run_contrasting(decided, question)
-        if not judging.renew:
-            self._keep_shortcut(question, shortcut_of(judging, rules))
-        return decided
+            return state.next(cached, now, is_paused=self._turns.is_paused(question.origin))
+        return state.next(cached, now)
 
-    def _may_be_stored(self, origin: Origin, cached: Policy | None) -> bool:
-        """Whether the store may have the policy of a site with a pinned robots.txt: this process
-        has none, and has not looked for some time."""
-        return cached is None and self._cache.shared and origin not in self._unknown
-
-    def _run_contrasting(self, state: Contrasting, question: Question) -> Decided | None:
-        """Return a decision by a pinned robots.txt with what the site's own says; None if the
-        parser is needed for that."""
-        rules = None
-        if state.document is not None:
-            rules = self._rules.get(state.document, question.agent, state.terms)
-            if rules is None:
-                return None
-        return state.next(rules, self._clocks.now())
+    def _with_rules(
+        self,
+        state: Judging | Comparing | Timing,
+        rules: Ruleset | TimedOut | None,
+        question: Question,
+    ) -> check.State:
+        """Give a state the compiled rules that it needs."""
+        now = self._clocks.now()
+        if isinstance(state, Comparing):
+            return state.next(rules, now)
+        return state.next(rules, now, is_paused=self._turns.is_paused(question.origin))
 
     def _keep_shortcut(self, question: Question, shortcut: Shortcut | None) -> None:
         """Keep a shortcut. All are dropped when they may have used too much memory."""
@@ -148,40 +163,6 @@ class Checks:
             self._shortcuts.clear()
             self._shortcuts_size = shortcut.size
         self._shortcuts[key] = shortcut
-
-    def _run_opened(self, state: Opened, question: Question) -> Decided | None:
-        """Return the decision on /robots.txt itself with the delay known in memory; None if the
-        store is needed."""
-        near = self._cache.get_local(question.origin)
-        if near is None and self._cache.shared:
-            return None
-        now, is_paused = self._clocks.now(), self._turns.is_paused(question.origin)
-        following = state.next(near, now, is_paused=is_paused)
-        if isinstance(following, Decided):
-            return following
-        return self._run_timing(following, question)
-
-    def _run_timing(self, state: Timing, question: Question) -> Decided | None:
-        """Return the decision on /robots.txt itself with the delay of a document; None if the parser
-        is needed for that."""
-        rules = self._rules.get(state.document, question.agent, state.terms)
-        if rules is None:
-            return None
-        is_paused = self._turns.is_paused(question.origin)
-        return state.next(rules, self._clocks.now(), is_paused=is_paused)
-
-    def _run_exempted(self, state: Exempted, question: Question) -> Decided | None:
-        """Return the decision on an exempted request, with what the policy in memory says of it;
-        None if the store or the parser is needed for that."""
-        following = state.next(self._cache.get_local(question.origin), self._clocks.now())
-        if isinstance(following, Decided):
-            return None if self._cache.shared else following
-        rules = None
-        if following.document is not None:
-            rules = self._rules.get(following.document, question.agent, following.terms)
-            if rules is None:
-                return None
-        return following.next(rules, self._clocks.now())
 
     async def run(
         self,
@@ -214,58 +195,50 @@ class Checks:
         route: str = "",
     ) -> tuple[Decided, str]:
         origin, source = question.origin, ""
+        rules: Ruleset | TimedOut | None
         while True:
             match state:
                 case Lookup():
                     cached, source = await self.look_up_in_time(origin, deadline, route)
-                    state = state.next(cached, self._clocks.now())
+                    state = self._with_policy(state, cached, question)
+                case Opened():
+                    cached, source = await self.look_up_in_time(origin, deadline)
+                    state = self._with_policy(state, cached, question)
+                case Overridden():
+                    cached, source = await self.look_up_in_time(origin, self._soon(deadline))
+                    if not isinstance(cached, Policy) or not self._is_enough(cached):
+                        self._unknown[origin] = True
+                    if state.verdict is None:
+                        source = "memory"  # the pinned robots.txt
+                    state = self._with_policy(state, cached, question)
                 case Renewing():
                     source = "fetch"
                     answer = await renew(self.time_left(deadline), origin, state.cached)
                     state = state.next(answer, self._clocks.now())
-                case Opened():
-                    cached, source = await self.look_up_in_time(origin, deadline)
-                    is_paused = self._turns.is_paused(origin)
-                    state = state.next(cached, self._clocks.now(), is_paused=is_paused)
-                case Exempted():
-                    cached, source = await self.look_up_in_time(origin, self._soon(deadline))
-                    state = state.next(cached, self._clocks.now())
-                case Pinned():
-                    cached, _ = await self.look_up_in_time(origin, self._soon(deadline))
-                    if not isinstance(cached, Policy):
-                        self._unknown[origin] = True
-                    source = "memory"
-                    state = state.next(cached, self._clocks.now())
-                case Contrasting():
-                    own: Ruleset | TimedOut | None = None
-                    if state.document is not None:
-                        own = await self._rules.get_in_time(
-                            state.document, question.agent, terms, self._soon(deadline)
-                        )
-                    state = state.next(own, self._clocks.now())
                 case Comparing():
-                    compiled: Ruleset | TimedOut | None = None
-                    if state.document is not None:
-                        compiled = await self._rules.get_in_time(
-                            state.document, question.agent, terms, self._soon(deadline)
-                        )
-                    state = state.next(compiled, self._clocks.now())
+                    rules = await self._rules_in_time(state, question, self._soon(deadline))
+                    state = self._with_rules(state, rules, question)
                 case Judging() | Timing():
-                    rules: Ruleset | TimedOut | None = None
+                    rules = None
                     if terms.needs_reservations:
                         rules = await self._rules.compile_reservations_in_time(
                             state.policy, deadline
                         )
-                    if rules is None and state.document is not None:
-                        rules = await self._rules.get_in_time(
-                            state.document, question.agent, terms, deadline
-                        )
-                    is_paused = self._turns.is_paused(origin)
-                    state = state.next(rules, self._clocks.now(), is_paused=is_paused)
+                    if rules is None:
+                        rules = await self._rules_in_time(state, question, deadline)
+                    state = self._with_rules(state, rules, question)
                 case Decided():
                     return state, source
                 case _:
                     assert_never(state)
+
+    async def _rules_in_time(
+        self, state: Judging | Comparing | Timing, question: Question, deadline: float
+    ) -> Ruleset | TimedOut | None:
+        """Return the compiled rules that a state needs, or None if it needs none."""
+        if state.document is None:
+            return None
+        return await self._rules.get_in_time(state.document, question.agent, state.terms, deadline)
 
     # -- policies ----------------------------------------------------------------------------------
 
