@@ -1,15 +1,15 @@
 """The Runtime for asyncio: Scrapy's asyncio reactor, Scrapy without a reactor, mitmproxy, the
 command line.
 
-It uses the event loop that is running when it is called. It has its own threads, because asyncio's
-default executor also resolves host names and a hung store must not stop DNS. The guard allows it as
-many threads as all pending calls together can occupy (`THREADS` by default): a hung store stops
-neither the audit log nor the compiling of a large robots.txt.
+It uses the event loop that is running when it is called. The guard allows its threads as many as all
+pending calls together can occupy (`THREADS` by default): a hung store stops neither the audit log nor
+the compiling of a large robots.txt.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -80,11 +80,41 @@ class _LoopFreeSemaphore:
         self._free += 1
 
 
-class AsyncioRuntime:
-    """Runs coroutines on the running event loop."""
+class ThreadedRuntime(ABC):
+    """The half of a Runtime that does not depend on its loop: a pool of threads of its own.
+
+    The loop's or reactor's own threads also resolve host names, and a hanging store must not stop DNS.
+    """
 
     def __init__(self) -> None:
         self._threads = Threads(THREADS, "robots_guard")
+
+    @abstractmethod
+    async def result(self, work: Future[T]) -> T:
+        """Wait for a call in a thread."""
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Call the function in a thread."""
+        return self._threads.submit(function, *args)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call the function in a thread and return its result."""
+        return await self.result(self.submit(function, *args))
+
+    def allow_threads(self, count: int) -> None:
+        """Let the pool have `count` threads."""
+        self._threads.allow(count)
+
+    def close(self) -> None:
+        """Stop the threads once they are idle."""
+        self._threads.close()
+
+
+class AsyncioRuntime(ThreadedRuntime):
+    """Runs coroutines on the running event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
         # The loop keeps only weak references to tasks.
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -112,22 +142,10 @@ class AsyncioRuntime:
         """Sleep while other tasks run."""
         await asyncio.sleep(seconds)
 
-    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Call the function in a thread."""
-        return self._threads.submit(function, *args)
+    def cancel(self, handle: Handle[Any]) -> None:
+        """Cancel the task, if it has not ended."""
+        cast("asyncio.Future[Any]", handle).cancel()
 
     async def result(self, work: Future[T]) -> T:
         """Wait for the call by a future of the loop."""
         return await asyncio.wrap_future(work)
-
-    def allow_threads(self, count: int) -> None:
-        """Let the pool have `count` threads."""
-        self._threads.allow(count)
-
-    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call the function in a thread and return its result."""
-        return await self.result(self.submit(function, *args))
-
-    def close(self) -> None:
-        """Stop the threads once they are idle."""
-        self._threads.close()

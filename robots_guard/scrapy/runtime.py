@@ -9,7 +9,7 @@ is imported inside functions, because Scrapy without a reactor forbids the impor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -18,8 +18,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from robots_guard.guard.runtime import THREADS, AsyncioRuntime
-from robots_guard.guard.threads import Threads
+from robots_guard.guard.runtime import AsyncioRuntime, ThreadedRuntime
 from robots_guard.ports import Handle, Runtime, Semaphore
 
 T = TypeVar("T")
@@ -39,16 +38,8 @@ class ScrapyRuntime(Runtime, Protocol):
 def scrapy_runtime() -> ScrapyRuntime:
     """The runtime for the loop or reactor that runs, or will run, this crawl."""
     if is_asyncio_available():
-        return AsyncioScrapyRuntime()
+        return AsyncioRuntime()
     return TwistedRuntime()
-
-
-class AsyncioScrapyRuntime(AsyncioRuntime):
-    """Scrapy on the asyncio reactor, or without a reactor."""
-
-    def cancel(self, handle: Handle[Any]) -> None:
-        """Cancel the task."""
-        cast("asyncio.Future[Any]", handle).cancel()
 
 
 class _Work(Generic[T]):
@@ -95,13 +86,8 @@ class _TwistedSemaphore(defer.DeferredSemaphore):
         return True
 
 
-class TwistedRuntime:
+class TwistedRuntime(ThreadedRuntime):
     """Scrapy on a reactor other than asyncio's (epoll, poll, select)."""
-
-    def __init__(self) -> None:
-        # A pool of its own: the reactor's ten threads also resolve host names, and a hanging store
-        # must not stop DNS.
-        self._threads = Threads(THREADS, "robots_guard")
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
         """Start the coroutine, which at once runs to its first wait."""
@@ -139,22 +125,6 @@ class TwistedRuntime:
         from twisted.internet import reactor, task
 
         await task.deferLater(cast("Any", reactor), seconds, lambda: None)
-
-    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Call a function in a thread."""
-        return self._threads.submit(function, *args)
-
-    def allow_threads(self, count: int) -> None:
-        """Let the pool have `count` threads."""
-        self._threads.allow(count)
-
-    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in a thread, and return its result in the reactor's thread."""
-        return await self.result(self.submit(function, *args))
-
-    def close(self) -> None:
-        """Close the thread pool."""
-        self._threads.close()
 
 
 def from_thread(work: Future[T]) -> Deferred[T]:
