@@ -137,6 +137,11 @@ CASES = {
     ),
     "RG402": (ANY + b"Allow: /a\nDisallow: /a\n", [3], ANY + b"Allow: /a/\nDisallow: /a\n"),
     "RG403": (ANY + b"Disallow: /a/\nAllow: /a/b\n", [3], ANY + b"Allow: /a/b\nDisallow: /a/\n"),
+    "RG404": (
+        ANY + b"".join(b"Disallow: /%d/\n" % number for number in range(5_001)),
+        [5_002],
+        ANY + b"".join(b"Disallow: /%d/\n" % number for number in range(5_000)),
+    ),
     "RG501": (
         ANY + b"Disallow:\nCrawl-delay: 10s\nCrawl-delay: 1,5\n",
         [3, 4],

@@ -80,6 +80,10 @@ FILES = {
     "wildcards": lambda size: (
         b"User-agent: *\n" + b"".join(b"Disallow: /*a*a*a*a%d$\n" % n for n in range(size))
     ),
+    "stars": lambda size: (  # each rule's target meets all of them
+        b"User-agent: *\n"
+        + b"".join(b"Disallow: /" + b"%%C3%%A9*" * 30 + b"%d\n" % n for n in range(size // 3))
+    ),
     "nul": lambda size: b"\0\n" * 12 * size,
     "blank": lambda size: b"User-agent: a\n\nDisallow: x\n" * size,
     "paths": lambda size: b"User-agent: *\nDisallow:" + b" /a" * 8 * size,

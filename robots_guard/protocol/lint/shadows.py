@@ -23,6 +23,9 @@ from robots_guard.protocol.ruleset import Ruleset, compile_rules
 TABLE = CheckTable()
 
 MOST = 5_000  # rules per group that are tested
+#: Tested rules times asterisks of the rules that they may meet, in all groups and dialects of a file: some seconds
+#: at most. One of 1,712 real files has more.
+WORK = 25_000_000
 FIRST_RULE = 2  # the line of the first rule in a compiled group, below its User-agent line
 _PROBES = b"zqxjkvwyghmnprtuZQXJKVWYGHMNPRTU~_!'(),:@&=+"
 _NOT_IN_URL = re.compile(rb"[^!-~]")
@@ -63,9 +66,16 @@ class Shadowed(NamedTuple):
         return with_allow or list(self.found.values())
 
 
+class Found(NamedTuple):
+    """The shadowed rules of a file, and the first lines of groups from which on rules were not tested."""
+
+    rules: list[Shadowed]
+    untested: list[int]
+
+
 @TABLE.file("RG401", "duplicate-rule", Severity.WARNING, "The rule repeats another rule.")
 def _duplicates(page: LintedFile, _: LintedFile) -> Iterator[Note]:
-    for rule in page.memo(_find_shadowed):
+    for rule in page.memo(_find_shadowed).rules:
         alike = [shadow for shadow in rule.deciders(page) if shadow.allow == rule.allow]
         if alike and rule.is_dead(page):
             yield Note(
@@ -82,7 +92,7 @@ def _duplicates(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     "The rule never decides: another rule always overrides it.",
 )
 def _overruled(page: LintedFile, _: LintedFile) -> Iterator[Note]:
-    for rule in page.memo(_find_shadowed):
+    for rule in page.memo(_find_shadowed).rules:
         deciders = rule.deciders(page)
         if rule.is_dead(page) and all(shadow.allow != rule.allow for shadow in deciders):
             against = deciders[0]
@@ -98,11 +108,26 @@ def _overruled(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     once=True,
 )
 def _overruled_for_some(page: LintedFile, _: LintedFile) -> Iterator[Note]:
-    for rule in page.memo(_find_shadowed):
+    for rule in page.memo(_find_shadowed).rules:
         against = [shadow for shadow in rule.deciders(page) if shadow.allow != rule.allow]
         if against and not rule.is_dead(page):
             message = "another rule always overrides it in some dialects"
             yield Note(rule.line, message, _ask_who_decides(rule))
+
+
+@TABLE.file(
+    "RG404",
+    "not-compared",
+    Severity.NOTE,
+    "There are too many rules or wildcards to find out whether each rule decides.",
+)
+def _not_compared(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for line in page.memo(_find_shadowed).untested:
+        yield Note(
+            line,
+            "from this line to the end of the group, rules were not compared with the others",
+            lambda _: None,
+        )
 
 
 def _ask_who_decides(rule: Shadowed) -> Ask:
@@ -117,29 +142,41 @@ def _ask_who_decides(rule: Shadowed) -> Ask:
     return ask
 
 
-def _find_shadowed(page: LintedFile) -> list[Shadowed]:
-    """The rules that are shadowed in some dialect."""
+def _find_shadowed(page: LintedFile) -> Found:
+    """Find the rules that are shadowed in some dialect."""
     found: dict[int, dict[str, Shadow | None]] = defaultdict(dict)
     allows: dict[int, bool] = {}
+    untested: set[int] = set()
+    work = WORK
     for reading in page.readings.values():
         for group in reading.robots.groups:
-            for line, shadow in _shadows_of_group(group.rules[:MOST], reading.dialect).items():
+            meets = sum(value.count(b"*") for _, _, value in group.rules[:MOST])
+            if not reading.dialect.wildcards:
+                meets = 0
+            most = min(MOST, work // meets) if meets else MOST
+            work -= min(most, len(group.rules)) * meets
+            for line, shadow in _shadows_of_group(
+                group.rules[:MOST], reading.dialect, most
+            ).items():
                 found[line][reading.dialect.name] = shadow
+            untested.update(line for line, _, _ in group.rules[most : most + 1])
             allows.update((number, field == b"allow") for number, field, _ in group.rules)
-    return [
+    shadowed = [
         Shadowed(line, allows[line], each)
         for line, each in sorted(found.items())
         if any(each.values())
     ]
+    return Found(shadowed, sorted(untested))
 
 
-def _shadows_of_group(rules: _Rules, dialect: Dialect) -> Shadows:
+def _shadows_of_group(rules: _Rules, dialect: Dialect, most: int) -> Shadows:
+    """Test the first `most` rules of a group."""
     plain = [(index, rule) for index, rule in enumerate(rules) if _is_plain(rule, dialect)]
     probe = _unused_character(rules)
     if len(plain) < 2 or probe is None:
         return {}
     group = _Group(rules, dialect, probe)
-    return {rule[0]: group.shadow(index, rule) for index, rule in plain}
+    return {rule[0]: group.shadow(index, rule) for index, rule in plain if index < most}
 
 
 class _Group:
