@@ -17,6 +17,9 @@ Keys = tuple[str, ...]
 PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "robots_guard")  # in pyproject.toml
 _DASHED = "robots-guard"
+#: Characters that are parsed to find the statements of a text, at most, beyond 20 times its length: a statement of
+#: many lines is parsed repeatedly.
+PARSED = 1_000_000
 # where a value of several lines may end: closed, and behind that nothing or a comment
 _END = re.compile(r"""([]}]|"{3}|'{3})\s*(#|$)""")
 _QUOTES = 'put a text in quotes, as in agent = "mybot"'
@@ -73,19 +76,17 @@ def _tool_table(path: Path, own: Any, text: str) -> ConfigFile:
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
-    import tomllib  # only where there is a file
+    from robots_guard.toml import parse_toml  # only where there is a file
 
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except ValueError as error:
         found = _AT.search(str(error))
         why = _AT.sub("", str(error))
         line = int(found["line"]) if found and found["line"] else _unfinished(text)
         raise SettingsError(
             f"{path}:{line}: not valid TOML: {_explained(why, text, line)}"
         ) from None
-    except RecursionError:
-        raise SettingsError(f"{path}: not valid TOML: brackets are nested too deeply") from None
 
 
 def _explained(why: str, text: str, line: int) -> str:
@@ -140,7 +141,7 @@ def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
     import tomllib
 
     begun: list[str] = []
-    first = 0
+    first, left = 0, PARSED + 20 * len(text)
     for number, line in enumerate(text.split("\n"), 1):
         if not begun and _is_empty(line):
             continue
@@ -148,8 +149,12 @@ def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any] | None]]:
         first = first or number
         if len(begun) > 1 and not _END.search(line):
             continue  # so that a long list is not parsed once for each line
+        statement = "\n".join(begun) + "\n"
+        left -= len(statement)
+        if left < 0:
+            break
         try:
-            parsed = tomllib.loads("\n".join(begun) + "\n")
+            parsed = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue
         yield first, begun[0].lstrip().startswith("["), parsed

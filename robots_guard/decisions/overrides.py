@@ -20,7 +20,6 @@ If several match an origin, only the most specific applies: its own, then the lo
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -36,6 +35,7 @@ from robots_guard.origin import Origin, origin_of, parse_authority
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.paths import matching
 from robots_guard.text import did_you_mean, wrong_type
+from robots_guard.toml import parse_toml
 
 SOON = 14 * 86400.0  # seconds
 ROBOTS_FILE = "robots_file"  # the key
@@ -200,8 +200,8 @@ def parse(text: str, base: Terms) -> Overrides:
 
 def _rows(text: str) -> list[Any]:
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text)
+    except ValueError as error:
         raise SettingsError(f"not valid TOML: {error}") from None
     unknown = [name for name in table if name != "override"]
     if unknown:

@@ -7,7 +7,6 @@ request's own User-Agent is trusted (`agent_from = header`).
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from robots_guard.errors import SettingsError
 from robots_guard.protocol.robots import NAME
+from robots_guard.toml import parse_toml
 
 _TOKEN = re.compile(NAME)
 #: In crawlers' browser-like User-Agents.
@@ -74,13 +74,12 @@ def product(user_agent: str) -> str | None:
 def agents_in(path: Path) -> Mapping[str, str]:
     """Agents by user, from `[users]` of a TOML file: `alice = "alicebot"`. Raises SettingsError."""
     try:
-        users = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
+        users = parse_toml(path.read_text(encoding="utf-8")).get("users")
     except OSError as error:
         raise SettingsError(
             f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
         ) from None
-    except (ValueError, RecursionError) as error:
-        # TOMLDecodeError and UnicodeDecodeError are ValueErrors.
+    except ValueError as error:  # UnicodeDecodeError is one
         raise SettingsError(f"agents: {str(path)!r} is not valid TOML ({error})") from None
     if not isinstance(users, dict) or not users:
         raise SettingsError(

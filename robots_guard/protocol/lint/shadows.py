@@ -66,8 +66,8 @@ class Shadowed(NamedTuple):
         return with_allow or list(self.found.values())
 
 
-class Found(NamedTuple):
-    """The shadowed rules of a file, and the first lines of groups from which on rules were not tested."""
+class ShadowedRules(NamedTuple):
+    """The shadowed rules of a file, and for each group the first line of the rules that were left out."""
 
     rules: list[Shadowed]
     untested: list[int]
@@ -125,7 +125,7 @@ def _not_compared(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for line in page.memo(_find_shadowed).untested:
         yield Note(
             line,
-            "from this line to the end of the group, rules were not compared with the others",
+            "the linter compares no rule from this line to the end of the group with the others",
             lambda _: None,
         )
 
@@ -142,7 +142,7 @@ def _ask_who_decides(rule: Shadowed) -> Ask:
     return ask
 
 
-def _find_shadowed(page: LintedFile) -> Found:
+def _find_shadowed(page: LintedFile) -> ShadowedRules:
     """Find the rules that are shadowed in some dialect."""
     found: dict[int, dict[str, Shadow | None]] = defaultdict(dict)
     allows: dict[int, bool] = {}
@@ -166,7 +166,7 @@ def _find_shadowed(page: LintedFile) -> Found:
         for line, each in sorted(found.items())
         if any(each.values())
     ]
-    return Found(shadowed, sorted(untested))
+    return ShadowedRules(shadowed, sorted(untested))
 
 
 def _shadows_of_group(rules: _Rules, dialect: Dialect, most: int) -> Shadows:
