@@ -62,15 +62,22 @@ class Passage:
         self._gate = gate
         self._question = question
         self._is_used = False
+        self._is_written = False
         self._has_response = False
         self.decision = decision
 
     async def use(self) -> None:
         """Count the turn from now. Raises RequestRefused if the request may not be sent."""
-        if self._is_used:
+        if self._is_written:
             # The response to the earlier attempt has begun by now, if there was one.
             await self._gate.note_response(self.decision, ResponseHead(status=0))
             self.decision = await self._gate.take(self._question)
+        self._is_written = True
+        await self.use_ahead()
+
+    async def use_ahead(self) -> None:
+        """Count the turn of a request whose write may not be seen. `use` then moves it to the first
+        write that is."""
         self._is_used = True
         self.decision = await self._gate.use(self.decision)
 

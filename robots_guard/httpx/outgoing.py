@@ -19,7 +19,7 @@ from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.gateway.wire import Fields, Wire
 from robots_guard.origin import Origin
 
-SCHEMES = {b"ws": b"http", b"wss": b"https"}  # a WebSocket is opened by a request of HTTP
+_SCHEMES = {b"ws": b"http", b"wss": b"https"}  # a WebSocket is opened by a request of HTTP
 _PRODUCED = frozenset((b"host", b"content-length", b"transfer-encoding"))
 _EXPECTS_LENGTH = ("POST", "PUT", "PATCH")  # RFC 9110 section 8.6
 
@@ -89,6 +89,11 @@ class JudgedCall:
         return b"%b://%b%b%b" % (url.raw_scheme, _bracketed(url.raw_host), port, self._target)
 
 
+def is_governed(request: httpx.Request) -> bool:
+    """Whether a robots.txt governs a request (RFC 9309 section 2.3)."""
+    return _scheme(request) in (b"http", b"https")
+
+
 def response_head(request: httpx.Request, response: httpx.Response) -> ResponseHead:
     """Return the status and the fields of a response."""
     fields = [
@@ -123,7 +128,7 @@ def _wire(request: httpx.Request, target: bytes) -> Wire:
     sni = request.extensions.get("sni_hostname")
     if isinstance(sni, bytes):
         sni = sni.decode("ascii", "backslashreplace")
-    scheme = SCHEMES.get(url.raw_scheme, url.raw_scheme)
+    scheme = _scheme(request)
     fields: Fields = tuple(request.headers.raw)
     host = url.raw_host.decode("ascii", "backslashreplace")
     return Wire.read(
@@ -139,6 +144,10 @@ def _wire(request: httpx.Request, target: bytes) -> Wire:
         addressed=False,
         client="",
     )
+
+
+def _scheme(request: httpx.Request) -> bytes:
+    return _SCHEMES.get(request.url.raw_scheme, request.url.raw_scheme)
 
 
 def _bracketed(host: bytes) -> bytes:

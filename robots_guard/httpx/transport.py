@@ -2,8 +2,8 @@
 
 httpx gives each hop of a redirect to its transport, so that each is judged. httpcore announces that
 it writes a request (the extension `trace`): there the request is compared with what was judged, and
-its turn is counted. With a wrapped transport that announces nothing, that happens before it is
-called.
+its turn is counted. A wrapped transport that is not httpx's own may announce nothing, so with it the
+turn is also counted before it is called.
 
 The guard fetches robots.txt by a client of its own, never by these transports.
 
@@ -14,8 +14,9 @@ with an unknown exception.
 
 from __future__ import annotations
 
+from contextlib import aclosing, closing, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -29,7 +30,7 @@ from robots_guard.gateway.errors import (
     RequestDisallowed,
     ResponseRefused,
 )
-from robots_guard.httpx.outgoing import JudgedCall, response_head
+from robots_guard.httpx.outgoing import JudgedCall, is_governed, response_head
 
 
 class HttpxDisallowed(RequestDisallowed, httpx.TransportError):
@@ -68,19 +69,21 @@ class Transport(httpx.BaseTransport):
         **settings: Any,
     ) -> None:
         _check_arguments(guard, agent, config, settings)
-        self._is_own = guard is None
         self.guard = guard or SyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self._own = nullcontext() if guard else closing(self.guard)
         self._wrapped = wrapped or httpx.HTTPTransport()
         self._announces = isinstance(self._wrapped, httpx.HTTPTransport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request if it may be made. Raises the errors that the class names."""
+        if _is_handed_on(request, self.guard):
+            return self._wrapped.handle_request(request)
         run, gate = self.guard.run, self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
         with TRANSPORT_ERRORS.raised():
             passage = run(partial(gate.admit, judged.question, judged.verdict))
             if not self._announces:
-                run(passage.use)
+                run(passage.use_ahead)
             response = self._wrapped.handle_request(
                 judged.outgoing(partial(self._trace, request, judged, passage))
             )
@@ -98,18 +101,25 @@ class Transport(httpx.BaseTransport):
         trace = request.extensions.get("trace")
         if trace is not None:
             trace(event, info)
-        if self._announces and _is_written(event, info):
+        if _is_written(event, info):
             with TRANSPORT_ERRORS.raised():
                 _check_written(judged, self.guard.gate, info["request"])
                 self.guard.run(passage.use)
 
     def close(self) -> None:
         """Close the wrapped transport, and the guard if it is the transport's own."""
-        try:
+        with self._own:
             self._wrapped.close()
-        finally:
-            if self._is_own:
-                self.guard.close()
+
+    def __enter__(self) -> Self:
+        """Enter the wrapped transport."""
+        self._wrapped.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Leave the wrapped transport, and close the guard if it is the transport's own."""
+        with self._own:
+            self._wrapped.__exit__(*error)
 
 
 class AsyncTransport(httpx.AsyncBaseTransport):
@@ -126,19 +136,21 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         **settings: Any,
     ) -> None:
         _check_arguments(guard, agent, config, settings)
-        self._is_own = guard is None
         self.guard = guard or AsyncGuard(open_gate(Component.HTTPX, agent, config, settings))
+        self._own = nullcontext() if guard else aclosing(self.guard)
         self._wrapped = wrapped or httpx.AsyncHTTPTransport()
         self._announces = isinstance(self._wrapped, httpx.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request if it may be made. Raises the errors that `Transport` names."""
+        if _is_handed_on(request, self.guard):
+            return await self._wrapped.handle_async_request(request)
         gate = self.guard.gate
         judged = JudgedCall(request, gate.settings.agent, writes_target=self._announces)
         with TRANSPORT_ERRORS.raised():
             passage = await gate.admit(judged.question, judged.verdict)
             if not self._announces:
-                await passage.use()
+                await passage.use_ahead()
             response = await self._wrapped.handle_async_request(
                 judged.outgoing(partial(self._trace, request, judged, passage))
             )
@@ -156,18 +168,25 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         trace = request.extensions.get("trace")
         if trace is not None:
             await trace(event, info)
-        if self._announces and _is_written(event, info):
+        if _is_written(event, info):
             with TRANSPORT_ERRORS.raised():
                 _check_written(judged, self.guard.gate, info["request"])
                 await passage.use()
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the guard if it is the transport's own."""
-        try:
+        async with self._own:
             await self._wrapped.aclose()
-        finally:
-            if self._is_own:
-                await self.guard.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Enter the wrapped transport."""
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        """Leave the wrapped transport, and close the guard if it is the transport's own."""
+        async with self._own:
+            await self._wrapped.__aexit__(*error)
 
 
 def _check_arguments(
@@ -175,6 +194,14 @@ def _check_arguments(
 ) -> None:
     if guard is not None and (agent is not None or config is not None or settings):
         raise TypeError("a transport has either a guard or settings: leave out one of them")
+
+
+def _is_handed_on(request: httpx.Request, guard: object) -> bool:
+    """Whether a request is handed on as it is: no robots.txt governs its scheme, or it comes from a
+    transport with the same guard, which wraps this one, has judged it, and compares what is written."""
+    trace = request.extensions.get("trace")
+    judge = getattr(getattr(trace, "func", None), "__self__", None)
+    return getattr(judge, "guard", None) is guard or not is_governed(request)
 
 
 def _is_written(event: str, info: Any) -> bool:

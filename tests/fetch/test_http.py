@@ -587,6 +587,25 @@ async def test_unverified_outcome_says_so(net, authority):
     assert not got.tls_verified
 
 
+async def test_a_site_that_closes_before_its_response_is_read(net, authority, monkeypatch):
+    """A busy process reads a response when TLS has ended already. On Python 3.11.2, a TLS connection
+    that has ended cannot be closed and aborted."""
+    start = http.aiohttp.ClientResponse.start
+
+    async def late(response, connection):
+        while not connection.transport.is_closing():
+            await asyncio.sleep(0)
+        return await start(response, connection)
+
+    monkeypatch.setattr(http.aiohttp.ClientResponse, "start", late)
+    address = next(ADDRESSES)
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, address), address=address)
+    got = await fetch(site.url, fetcher=trusted("mybot", tls=trusting(authority)))
+
+    assert isinstance(got, Fetched), got
+    assert got.body == TEXT
+
+
 async def test_plain_http_on_a_tls_port_is_a_failure():
     async def plain(reader, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")

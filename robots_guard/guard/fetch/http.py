@@ -172,7 +172,11 @@ class HttpFetcher:
 
 class _ObservedHandler(ResponseHandler):
     """One connection. It passes received bytes and the connection's end to a `Framing` before
-    aiohttp reads them."""
+    aiohttp reads them.
+
+    It is aborted where aiohttp closes it: to close a TLS connection is to wait for the peer's
+    `close_notify`, 30 s if the peer sends none, and beyond the end of the event loop.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -190,15 +194,12 @@ class _ObservedHandler(ResponseHandler):
         self.framing.closed(clean=False)  # no end was received
         super().connection_lost(exc)
 
+    def close(self) -> None:
+        self.abort()
+
 
 class _Connector(aiohttp.TCPConnector):
-    """A connector that aborts its connection when it is closed. `framing` is that of the response.
-
-    aiohttp waits for the peer's `close_notify` on a TLS connection: 30 s if the peer sends none,
-    and beyond the end of the event loop.
-    """
-
-    _transport: asyncio.Transport | None = None
+    """A connector. `framing` is that of the response."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -208,15 +209,9 @@ class _Connector(aiohttp.TCPConnector):
 
     async def connect(self, *args: Any, **options: Any) -> Connection:
         connection = await super().connect(*args, **options)
-        self._transport = connection.transport
         if isinstance(connection.protocol, _ObservedHandler):
             self.framing = connection.protocol.framing
         return connection
-
-    async def close(self, *, abort_ssl: bool = False) -> None:
-        await super().close(abort_ssl=abort_ssl)
-        if self._transport is not None:
-            self._transport.abort()
 
 
 def _is_clean_end(transport: asyncio.Transport | None) -> bool:

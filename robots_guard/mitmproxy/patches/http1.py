@@ -15,6 +15,7 @@ import h11
 from h11._readers import ChunkedReader
 from mitmproxy import http
 from mitmproxy.net.http import http1, status_codes
+from mitmproxy.net.http.http1 import read
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http import _http1
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
@@ -42,6 +43,7 @@ MAX_HEAD = 256 * 1024  # bytes; a head that arrives in one piece may be longer
 TOO_LONG = f"a head of more than {MAX_HEAD} bytes"
 LONGEST = 64 * 1024  # bytes of a size line or a trailer section, unless it arrives in one piece
 _AHEAD = "ahead"  # the key in MEMORY of the bytes that follow the current request
+_ABSOLUTE = re.compile(rb"(\S+ [A-Za-z]+://[^\s/?#]+)(/\S*)( \S+)")
 _HEAD = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}[ \r\n]")
 _SWITCH = re.compile(rb"HTTP/1\.[0-9] 101[ \r\n]")
 _HEAD_LENGTH = 13  # bytes of a status line that _HEAD looks at
@@ -65,6 +67,16 @@ def _read_request_head(
         self.state = self.done
         yield commands.SendData(self.conn, make_error_response(431, TOO_LONG))
         yield commands.CloseConnection(self.conn)
+
+
+def _read_request_line(line: bytes, *, plain: Callable[[bytes], Any]) -> Any:
+    """Read a path in absolute form as mitmproxy reads one in origin form: any bytes, to be judged."""
+    found = _ABSOLUTE.fullmatch(line)
+    if found is None:
+        return plain(line)
+    before, path, version = found.groups()
+    *parts, _, version = plain(b"%b/%b" % (before, version))
+    return *parts, path, version
 
 
 def _skip_empty_lines(self: Http1Server) -> None:
@@ -266,6 +278,25 @@ send further bytes meanwhile. Or send an empty line and a request in one piece, 
 
 `read_headers` should respond with 431 above some limit, and skip empty lines in a loop; `wait`
 should stop to read, or disconnect the client, above some limit.
+""",
+    ),
+    Patch(
+        owner=read,
+        methods=(
+            method("_read_request_line", "d15441fbdac6", "f212df4b4bad", new=_read_request_line),
+        ),
+        versions="mitmproxy 11.0.2, 12.2.3, 12.3.1",
+        reason="curl sends an IRI to a proxy as it is, and loses the page.",
+        report="""\
+A path that is not ASCII is refused in absolute form, and accepted in origin form.
+
+`read._read_request_line` checks an absolute target by `url.parse`, which quotes bytes that are not
+ASCII in the query, but not in the path.
+
+To see it: `curl -x http://127.0.0.1:8080 http://example.com/\u00fc`. The answer is 400, "Bad HTTP
+request line". `https` works, and so does `http` without the proxy.
+
+The check could go, as its comment says, or `url.parse` could quote the path, too.
 """,
     ),
     Patch(

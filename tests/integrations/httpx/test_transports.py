@@ -20,6 +20,7 @@ from support.unread import UnreadSite
 from support.waiting import until
 
 import robots_guard
+from robots_guard.client.gate import Gate
 from robots_guard.httpx import (
     AsyncTransport,
     HttpxDeferred,
@@ -247,6 +248,105 @@ def test_a_wrapped_transport_cannot_send_it_to_another_origin(net, site, setting
 
     assert refused.value.decision.verdict.reason == "not-judged"
     assert closed.targets == []
+
+
+class Around(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """A transport of a project: it changes a request, and hands it to httpx's own transport `times`
+    times, while it is entered."""
+
+    def __init__(self, path: str = "/open", times: int = 1) -> None:
+        self.path, self.times = path, times
+
+    def __enter__(self) -> httpx.BaseTransport:
+        self.inner = httpx.HTTPTransport()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.inner.close()
+        del self.inner
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(path=self.path)
+        for _ in range(self.times - 1):
+            self.inner.handle_request(request).read()
+        return self.inner.handle_request(request)
+
+    async def __aenter__(self) -> httpx.AsyncBaseTransport:
+        self.inner = httpx.AsyncHTTPTransport()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.inner.aclose()
+        del self.inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(path=self.path)
+        for _ in range(self.times - 1):
+            await (await self.inner.handle_async_request(request)).aread()
+        return await self.inner.handle_async_request(request)
+
+
+async def get_around(url: str, around: Around, is_async: bool, **settings: Any) -> httpx.Response:
+    """GET by a guarded client that wraps a transport of a project."""
+    if is_async:
+        async with httpx.AsyncClient(
+            transport=AsyncTransport("mybot", wrapped=around, **settings)
+        ) as client:
+            return await client.get(url)
+    with httpx.Client(transport=Transport("mybot", wrapped=around, **settings)) as client:
+        return client.get(url)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_transport_around_httpx_s_own_is_entered_and_sends_what_was_judged(
+    site, settings, is_async
+):
+    around = Around()
+    assert (await get_around(f"{site.url}/open", around, is_async, **settings)).is_success
+    assert not hasattr(around, "inner")
+    with pytest.raises(HttpxDisallowed, match="the target differs") as refused:
+        await get_around(f"{site.url}/open", Around("/private/x"), is_async, **settings)
+
+    assert refused.value.decision.verdict.reason == "not-judged"
+    assert site.targets == ["/open"]
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_transport_around_httpx_s_own_that_sends_twice_takes_two_turns(
+    net, settings, is_async
+):
+    slow = net.origin("User-agent: *\nCrawl-delay: 0.4\n")
+    await get_around(f"{slow.url}/open", Around(times=2), is_async, **settings)
+
+    first, second = (request.at for request in slow.received if request.target == "/open")
+    assert second - first >= 0.4
+
+
+def test_a_guard_that_wraps_itself_takes_one_turn(net, settings, monkeypatch):
+    slow = net.origin("User-agent: *\nCrawl-delay: 0.2\n")
+    taken, take = [], Gate.take
+
+    async def counted(gate, question, verdict=None):
+        taken.append(question.target)
+        return await take(gate, question, verdict)
+
+    monkeypatch.setattr(Gate, "take", counted)
+    inner = Transport("mybot", hold_max=30, **settings)
+    trace = partial(lambda *_: None)
+    with httpx.Client(transport=Transport(guard=inner.guard, wrapped=inner)) as client:
+        for path in ("/a", "/b"):
+            client.get(slow.url + path, extensions={"trace": trace})
+
+    assert taken == slow.targets == ["/a", "/b"]
+
+
+@pytest.mark.parametrize("url", ["ftp://site.example/x", "site.example/x", "mailto:a@site.example"])
+def test_a_url_without_http_is_httpx_s_own_error(ask, tmp_path, url):
+    with pytest.raises(httpx.UnsupportedProtocol):
+        ask("GET", url)
+
+    assert not decisions(tmp_path / "audit_log")
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import subprocess
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 from integrations.mitmproxy.origin import Sites
@@ -59,6 +59,19 @@ def test_curl(integration, site):
     assert curl("/private/x", "--head").stdout.startswith("403 ")
     assert curl("/open/../private/x", "--path-as-is").stdout.startswith("403 ")
     assert site.origin.targets == ["/open"]
+
+
+def test_curl_with_an_iri(integration, site):
+    """In absolute form, curl does not encode it."""
+    answers = [
+        run("curl", integration, "-s", "--cacert", integration.ca, site.url + target).stdout
+        for target in ("/ö?ö", "/private/ö")
+    ]
+
+    assert "This is /" in answers[0]
+    assert "robots.txt forbids the request" in answers[1]
+    (target,) = site.origin.targets
+    assert unquote_to_bytes(target.encode("latin-1")) == "/ö?ö".encode()
 
 
 def test_curl_shows_the_reason(integration, site):
