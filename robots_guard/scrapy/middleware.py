@@ -333,7 +333,9 @@ class RobotsGuardMiddleware:
     def _handler_of(self, request: Request) -> Any:
         """The handler that Scrapy chooses for a request; None if there is none."""
         parsed = parsed_url(request)
-        scheme = parsed.scheme if parsed is not None else ""
+        return self._handler(parsed.scheme if parsed is not None else "")
+
+    def _handler(self, scheme: str) -> Any:
         if scheme not in self._handlers:
             self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
         return self._handlers[scheme]
@@ -575,11 +577,8 @@ class RobotsGuardMiddleware:
     # -- for the gate ------------------------------------------------------------------------------
 
     def _lacks_policy(self, origin: Origin) -> bool:
-        """Whether a request to the origin will have to wait for a policy in the scheduler.
-
-        A shell's does so in this middleware: the shell needs its request back, and not a copy.
-        """
-        return self._crawler.crawling and origin not in self._known
+        """Whether a request to the origin will have to wait for a policy in the scheduler."""
+        return origin not in self._known and self._handler(origin.scheme) is not None
 
     # -- a crawl -----------------------------------------------------------------------------------
 
