@@ -114,7 +114,12 @@ class OriginGate:
         )
 
     def left(self) -> dict[str, tuple[int, float]]:
-        """By origin, how many requests are in the queues, and when it opens (monotonic seconds)."""
+        """By origin, how many requests are in the queues, and when it opens (monotonic seconds).
+
+        Empty if one of them may leave within `max_idle`.
+        """
+        if any(map(self.is_worth_waiting_for, self._buckets)):
+            return {}
         left: dict[str, tuple[int, float]] = {}
         for buckets in self._buckets:
             for name, bucket in buckets.items():
