@@ -39,7 +39,7 @@ from robots_guard.scrapy.bypasses import find_bypasses
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.scrapy.deferral.known_origins import KnownOrigins
 from robots_guard.scrapy.deferral.pacing import Pacing
-from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
+from robots_guard.scrapy.deferral.return_state import give_back, is_returned, restore
 from robots_guard.scrapy.deferral.waiting_limits import WaitingLimits
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort
 from robots_guard.scrapy.fetch.connections import handler_of
@@ -161,8 +161,8 @@ class RobotsGuardMiddleware:
     # -- a request ---------------------------------------------------------------------------------
 
     async def process_request(self, request: Request) -> Request | Response | None:
-        """Pass the request (None), reschedule it (a copy), answer it (a robots.txt that the guard
-        has), or refuse it (RobotsDisallowed, RobotsDeferred)."""
+        """Pass the request (None), give it back to the scheduler (itself), answer it (a robots.txt
+        that the guard has), or refuse it (RobotsDisallowed, RobotsDeferred)."""
         decision = None
         if not self._gate.is_out_alone(request):
             decision = self._decide_at_once(request)
@@ -202,10 +202,10 @@ class RobotsGuardMiddleware:
             return None
         if BYPASS in request.meta:
             self._warn_of_bypass(request)
-        copy = await self._seal(request, deferral)
-        if copy is None and can_share(request):
+        returned = await self._seal(request, deferral)
+        if returned is None and can_share(request):
             return await self._shared_response(request)
-        return copy
+        return returned
 
     def _decide_at_once(self, request: Request) -> Decision | None:
         """The decision on an ordinary request (`Questions.plain_question`) if it can be made from
@@ -251,10 +251,11 @@ class RobotsGuardMiddleware:
     ) -> Request | None:
         """Judge a request, unless there is a decision already, and remember its judged state.
 
-        Returns the copy to reschedule if it may not be made yet.
+        Returns the request if it has to be rescheduled because it may not be made yet.
         """
         seal = _seal_of(request)
         self._refused.add(request)  # until it passes
+        self._passed.pop(request, None)  # it may have been judged, and sent back
         if decision is None:
             decision = await self._decide(request, deferral)
         else:
@@ -285,9 +286,9 @@ class RobotsGuardMiddleware:
         A request is sent back only once for this. If the policy is still unknown then (it may have
         expired, or be too large for the cache), the request waits in this middleware.
         """
-        origin, copy = self._gate.defer_for_policy(request)
+        origin, returned = self._gate.defer_for_policy(request)
         self._runtime.spawn(self._prefetch_policy(request, origin))
-        return copy
+        return returned
 
     async def _prefetch_policy(self, request: Request, origin: str) -> None:
         try:
@@ -332,7 +333,9 @@ class RobotsGuardMiddleware:
     def _handler_of(self, request: Request) -> Any:
         """The handler that Scrapy chooses for a request; None if there is none."""
         parsed = parsed_url(request)
-        scheme = parsed.scheme if parsed is not None else ""
+        return self._handler(parsed.scheme if parsed is not None else "")
+
+    def _handler(self, scheme: str) -> Any:
         if scheme not in self._handlers:
             self._handlers[scheme] = handler_of(self._crawler.engine.downloader, scheme)
         return self._handlers[scheme]
@@ -420,9 +423,9 @@ class RobotsGuardMiddleware:
         while True:
             # in the loop: it may change while it is judged
             if not self._is_sealed(request):
-                copy = await self._seal(request, self._deferrals.get(request))
-                if copy is not None:
-                    return copy
+                returned = await self._seal(request, self._deferrals.get(request))
+                if returned is not None:
+                    return returned
             elif self._pacing.must_wait(request):
                 await self._wait_for_turn(request)
             else:
@@ -440,9 +443,9 @@ class RobotsGuardMiddleware:
             raise
 
     def defer(self, request: Request, refusal: NotYet) -> Request:
-        """Return a copy of a request whose turn had not come in the handler hook.
+        """Return a request whose turn had not come in the handler hook.
 
-        The copy goes back to the scheduler or, if the request bypasses that, to the turn queue.
+        It goes back to the scheduler or, if the request bypasses that, to the turn queue.
         Raises RobotsDeferred if the request has waited long enough.
         """
         decision = refusal.decision
@@ -450,7 +453,7 @@ class RobotsGuardMiddleware:
         if self._can_go_back(request, decision):
             return self._gate.send_back(request, decision)
         if not self._gate.is_scheduled(request) and self._pacing.can_wait_again(decision):
-            return returned_copy(request, decision)
+            return give_back(request, decision)
         raise RobotsDeferred(decision)
 
     def _can_go_back(self, request: Request, decision: Decision) -> bool:
@@ -574,11 +577,8 @@ class RobotsGuardMiddleware:
     # -- for the gate ------------------------------------------------------------------------------
 
     def _lacks_policy(self, origin: Origin) -> bool:
-        """Whether a request to the origin will have to wait for a policy in the scheduler.
-
-        A shell's does so in this middleware: the shell needs its request back, and not a copy.
-        """
-        return self._crawler.crawling and origin not in self._known
+        """Whether a request to the origin will have to wait for a policy in the scheduler."""
+        return origin not in self._known and self._handler(origin.scheme) is not None
 
     # -- a crawl -----------------------------------------------------------------------------------
 

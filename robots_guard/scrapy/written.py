@@ -51,12 +51,14 @@ def parsed_url(request: Request) -> ParseResult | None:
 def written_target(request: Request, handler: Any) -> str:
     """The target that a handler writes for a request.
 
-    Raises NotGoverned; and MalformedURL if the handler writes no clear target or method, or a target
-    for another origin than that of the request's URL.
+    Raises NotGoverned, also if there is no handler; and MalformedURL if the handler writes no clear
+    target or method, or a target for another origin than that of the request's URL.
     """
     kind: Any = type(handler)
     spelling = _spelling_of(kind)
     own = _split(request.url)
+    if handler is None:
+        raise NotGoverned("no download handler takes the request, and Scrapy refuses it")
     url, read = request.url, own
     parsed = parsed_url(request) if spelling.reads_parsed_url else None
     if parsed is not None:

@@ -30,7 +30,7 @@ from robots_guard.decisions.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.scrapy.deferral.buckets import Buckets
-from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
+from robots_guard.scrapy.deferral.return_state import GROUP, give_back
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -114,7 +114,12 @@ class OriginGate:
         )
 
     def left(self) -> dict[str, tuple[int, float]]:
-        """By origin, how many requests are in the queues, and when it opens (monotonic seconds)."""
+        """By origin, how many requests are in the queues, and when it opens (monotonic seconds).
+
+        Empty if one of them may leave within `max_idle`.
+        """
+        if any(map(self.is_worth_waiting_for, self._buckets)):
+            return {}
         left: dict[str, tuple[int, float]] = {}
         for buckets in self._buckets:
             for name, bucket in buckets.items():
@@ -215,8 +220,7 @@ class OriginGate:
         return len(self._failed_routes) > 1
 
     def send_back(self, request: Request, decision: Decision) -> Request:
-        """Close the request's bucket until it may be judged again. Returns the copy for the
-        scheduler.
+        """Close the request's bucket until it may be judged again. Returns it, for the scheduler.
 
         A request that a rule forbids shares a bucket with those that are due at about the same
         time.
@@ -238,7 +242,7 @@ class OriginGate:
             key += f"#{group}"
         self.deferrals.send_back(request, key, wait, time.monotonic())
         self._set_timer()
-        return returned_copy(request, decision, group)
+        return self._give_back(request, decision, group)
 
     def shut(self, origin: str, seconds: float) -> None:
         """Close an origin for some seconds. An earlier call's end stays in force if it is later."""
@@ -265,13 +269,20 @@ class OriginGate:
         return origin is not None and self.lacks_policy(origin)
 
     def defer_for_policy(self, request: Request) -> tuple[str, Request]:
-        """Close the request's origin until `policy_ready`. Returns the origin, and the copy for the
-        scheduler.
+        """Close the request's origin until `policy_ready`. Returns the origin, and the request for
+        the scheduler.
 
         So a robots.txt that hangs uses one of CONCURRENT_REQUESTS for its fetch, and none for a
         request.
         """
-        return self.deferrals.fetch(request), returned_copy(request)
+        return self.deferrals.fetch(request), self._give_back(request)
+
+    def _give_back(
+        self, request: Request, decision: Decision | None = None, group: str = ""
+    ) -> Request:
+        # a project may send the same object once more, without the scheduler
+        self._scheduled.discard(request)
+        return give_back(request, decision, group)
 
     def policy_ready(self, origin: str) -> None:
         """Reopen an origin whose policy is known, or cannot be fetched for now."""

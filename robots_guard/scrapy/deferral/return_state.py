@@ -3,6 +3,10 @@
 It consists of plain values in the request's meta, so that JOBDIR and Redis preserve it. The values
 are removed when the request comes out again: no response's meta has any of them, and the
 dupefilter, the offsite filter and redirects see the original request.
+
+The request itself goes back, not a copy: a project's own class of requests may have attributes that
+`Request.copy` loses, or a constructor that it cannot call, and a spider may look requests up by
+their identity.
 """
 
 from __future__ import annotations
@@ -28,40 +32,40 @@ def is_returned(request: Request) -> bool:
     return RETURNED in request.meta
 
 
-def returned_copy(request: Request, decision: Decision | None = None, group: str = "") -> Request:
-    """The copy that goes back to the scheduler.
+def give_back(request: Request, decision: Decision | None = None, group: str = "") -> Request:
+    """Prepare a request to go back to the scheduler. Returns it.
 
     `decision` is the one that defers it, if there is one. It left before the other requests of its
     bucket, so it goes to their front. One in a group, which a rule forbids for now, keeps its place.
     """
-    copy = request.copy()
-    meta = copy.meta
-    copy.priority = meta.setdefault(PRIORITY, request.priority)
+    meta = request.meta
+    request.priority = meta.setdefault(PRIORITY, request.priority)
     if not group:
-        copy.priority += FIRST
+        request.priority += FIRST
     meta.setdefault(RETURNED, request.dont_filter)
-    copy.dont_filter = True  # the dupefilter has seen it
+    request.dont_filter = True  # the dupefilter has seen it
     meta.pop(GROUP, None)
     if group:
         meta[GROUP] = group
     if decision is not None:
         first = decision.question.deferral or Deferral(decision.id, decision.at)
         meta[DEFERRAL] = [first.id, first.since]
-    return copy
+    return request
 
 
-def demoted_copy(request: Request) -> Request:
-    """The copy that goes back behind all other requests of its priority."""
-    copy = returned_copy(request, group=request.meta.get(GROUP, ""))
-    copy.priority = min(request.priority, copy.meta[PRIORITY]) - 1
-    return copy
+def demote(request: Request) -> Request:
+    """Prepare a request to go back behind all others of its priority. Returns it."""
+    priority = request.priority
+    give_back(request, group=request.meta.get(GROUP, ""))
+    request.priority = min(priority, request.meta[PRIORITY]) - 1
+    return request
 
 
-def parked_copy(request: Request) -> Request:
-    """The copy of a parked request that goes back when a crawl ends, with its own priority."""
-    copy = returned_copy(request, group=request.meta.get(GROUP, ""))
-    copy.priority = copy.meta.pop(PRIORITY)
-    return copy
+def unpark(request: Request) -> Request:
+    """Prepare a parked request to go back when a crawl ends, with its own priority. Returns it."""
+    give_back(request, group=request.meta.get(GROUP, ""))
+    request.priority = request.meta.pop(PRIORITY)
+    return request
 
 
 def restore(request: Request) -> Deferral | None:

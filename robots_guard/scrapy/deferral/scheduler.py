@@ -28,7 +28,7 @@ from robots_guard.audit.record import shown_url
 from robots_guard.errors import SettingsError
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.leftovers import Leftovers
-from robots_guard.scrapy.deferral.return_state import GROUP, demoted_copy, is_returned, parked_copy
+from robots_guard.scrapy.deferral.return_state import GROUP, demote, is_returned, unpark
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.options import FALLBACK_SCHEDULER
 
@@ -104,7 +104,7 @@ class GuardScheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Hand back all parked requests, and close the wrapped scheduler."""
-        parked = [parked_copy(request) for queue in self._parked.values() for request in queue]
+        parked = [unpark(request) for queue in self._parked.values() for request in queue]
         lost = self._leftovers.keep([request for request in parked if not self._hand_back(request)])
         if lost:
             log.error(
@@ -227,7 +227,7 @@ class GuardScheduler(BaseScheduler):
         """
         if self._refusals >= MAX_REFUSALS:
             return False
-        if self._hand_back(demoted_copy(request)):
+        if self._hand_back(demote(request)):
             return True
         self._refusals += 1
         if self._refusals == MAX_REFUSALS:

@@ -29,10 +29,14 @@ def twisted_url(url: str) -> bytes:
     return written
 
 
+#: In the place of a download handler that a project's own downloader has.
+UNKNOWN = object()
+
+
 def handler_of(downloader: Any, scheme: str) -> Any:
-    """The download handler of a scheme; None if there is none, or if this Scrapy gives no access to
-    it."""
-    load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
+    """The download handler of a scheme, as Scrapy has loaded it; None if there is none, so that no
+    request leaves; UNKNOWN if this downloader gives no access to it."""
+    load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: UNKNOWN)
     return load(scheme)
 
 

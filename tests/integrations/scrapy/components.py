@@ -9,13 +9,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydispatch.dispatcher import getAllReceivers
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.robotstxt import RobotParser
@@ -668,3 +668,53 @@ class UsesScheduler:
         scheduler = self._crawler.engine._slot.scheduler
         scheduler.pause()
         scheduler.limit = 7
+
+
+class OwnRequest(Request):
+    """A project's request: its constructor takes another one, so that `copy` cannot make it, and it
+    has an attribute that `copy` does not know."""
+
+    def __init__(self, like):
+        super().__init__(
+            like.url, callback=like.callback, errback=like.errback, cb_kwargs=like.cb_kwargs
+        )
+        self.wait_time = 5
+
+
+class YieldsOwnRequests:
+    """A spider middleware that makes a project's own requests of a spider's, and counts those that
+    come back with their responses."""
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler.stats))
+
+    def __init__(self, stats):
+        self._stats, self._own = stats, set()
+
+    async def process_start(self, start):
+        async for request in start:
+            own = OwnRequest(request)
+            self._own.add(own)
+            yield own
+
+    def process_spider_input(self, response):
+        if response.request in self._own and response.request.wait_time == 5:
+            self._stats.inc_value("own_requests")
+
+
+class CrawlsWhenIdle:
+    """Adds a request whenever the spider is idle, twice, as a spider that reads a queue does."""
+
+    from_crawler = classmethod(lambda cls, crawler: cls(crawler))
+
+    def __init__(self, crawler):
+        self._crawler, self._left = crawler, 2
+        crawler.signals.connect(self._add, signals.spider_idle)
+
+    def _add(self, spider):
+        if self._left:
+            self._left -= 1
+            request = spider.make_request(
+                f"{spider.site}/{self._left}", {"url": f"{spider.site}/{self._left}"}
+            )
+            self._crawler.engine.crawl(request)
+            raise DontCloseSpider

@@ -212,6 +212,37 @@ def test_a_request_that_a_scheduler_loses_leaves_no_origin_closed(net):
     assert done[f"{site.url}/a"]["status"] == 200
 
 
+@pytest.mark.parametrize("queue", [DAPQ, "scrapy.pqueues.ScrapyPriorityQueue"])
+def test_the_request_itself_goes_back_and_not_a_copy(net, queue):
+    """While its policy is fetched, while that fails, and while its turn has not come."""
+    sites = recovering(net, 1), net.origin("User-agent: *\nCrawl-delay: 0.1\n")
+    pages = [f"{site.url}/{number}" for site in sites for number in range(4)]
+
+    done = crawl(
+        pages,
+        {
+            "SCHEDULER_PRIORITY_QUEUE": queue,
+            "SPIDER_MIDDLEWARES": {"integrations.scrapy.components.YieldsOwnRequests": 500},
+        },
+        retry_min=0.4,
+        see_through=True,
+    )
+
+    assert [done[page].get("status") for page in pages] == [200] * len(pages)
+    assert done.stats["own_requests"] == len(pages)
+
+
+def test_a_request_that_scrapy_has_no_handler_for_is_left_to_scrapy(net):
+    """It does not wait for a robots.txt that cannot be fetched either."""
+    site = net.origin(RULES)
+    urls = [f"{site.url}/a", "https://127.0.0.1:9/b", "other://127.0.0.1/c"]
+
+    done = crawl(urls, {"DOWNLOAD_HANDLERS": {"https": None}}, see_through=True, timeout=30)
+
+    assert [done[url].get("error") for url in urls] == [None, "NotSupported", "NotSupported"]
+    assert done.stats["finish_reason"] == "finished"
+
+
 def pages_of(*sites) -> list[str]:
     return [f"{site.url}/{number}" for site in sites for number in range(20)]
 

@@ -130,6 +130,20 @@ def test_a_shell_makes_a_request_of_its_responses_own_request(net, tmp_path):
     assert site.targets == ["/a", "/b"]
 
 
+def test_a_spider_that_adds_requests_when_it_is_idle(net):
+    site = net.origin(RULES)
+
+    done = crawl(
+        [f"{site.url}/a"],
+        {"EXTENSIONS": {"integrations.scrapy.components.CrawlsWhenIdle": 0}},
+        spider={"site": site.url},
+    )
+
+    assert site.targets == ["/a", "/1", "/0"]
+    assert done.stats["finish_reason"] == "finished"
+    assert "log_count/ERROR" not in done.stats
+
+
 # -- one decision ---------------------------------------------------------------------------------------------
 
 
