@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import json
 import os
 import re
 import stat
@@ -85,6 +86,20 @@ def _newer_schema(line: bytes) -> int | None:
     return None
 
 
+def _is_torn(line: bytes) -> bool:
+    """Whether a kill or a full disk may have cut a line off: it begins as records do, and has no
+    end. Other programs read a line that has one."""
+    if not line.startswith(b'{"kind":"'[: len(line)]):
+        return False
+    try:
+        json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
 @dataclass(slots=True)
 class Unreadable:
     """What could not be read, by file: torn lines, lines that are not records, unreadable files,
@@ -127,15 +142,13 @@ class Unreadable:
         self.newer |= other.newer
 
     def count(self, name: str, line: bytes) -> None:
-        """Count a line of this file that is not a record. If it begins as records do, a kill or a
-        full disk cut it off."""
+        """Count a line of this file that is not a record."""
         schema = _newer_schema(line)
         if schema is not None:
             known = self.newer.get(name, Newer(0, 0))
             self.newer[name] = Newer(known.records + 1, max(schema, known.schema))
             return
-        is_torn = line.startswith(b'{"kind":"'[: len(line)])
-        counts = self.torn if is_torn else self.lines
+        counts = self.torn if _is_torn(line) else self.lines
         counts[name] = counts.get(name, 0) + 1
 
 

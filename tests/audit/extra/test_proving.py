@@ -396,6 +396,15 @@ def move_a_line_to_the_next_file(log, _):
     second.write_bytes(last + second.read_bytes())
 
 
+def add_a_line_that_only_others_read(log, _):
+    """It is no record, because its line is not a number."""
+    path = files(log)[0]
+    lines = path.read_bytes().splitlines(keepends=True)
+    decided = next(json.loads(line) for line in lines if b'"decision"' in line)
+    forged = encode(decided | {"action": "pass", "line": "x"}) + b"\n"
+    path.write_bytes(b"".join([lines[0], forged, *lines[1:]]))
+
+
 def add_behind_what_is_compressed(log, _):
     line = files(log)[0].read_bytes().splitlines(keepends=True)[1]
     compress(log)
@@ -438,6 +447,7 @@ FORGERIES = [
     (exchange_names, True, True, True),
     (join_files, True, True, True),
     (move_a_line_to_the_next_file, True, True, True),
+    (add_a_line_that_only_others_read, True, True, True),
     (add_behind_what_is_compressed, True, True, True),
     (leave_an_edited_file_beside_the_compressed_one, True, True, True),
 ]
