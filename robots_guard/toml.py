@@ -12,7 +12,7 @@ from typing import Any
 LONGEST = 16 * 1024 * 1024  # characters; 10,000 overrides have 3 million
 PARTS = 64  # of a dotted key
 
-_PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)"""
+_PART = r"""(?:"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|[\w-]++)"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+(?:{_PART}[ \t]*+\.[ \t]*+){{{PARTS}}}", re.MULTILINE)
 _BRACKETS = re.compile(r"[\[{]")
 

@@ -78,3 +78,8 @@ def test_the_time_of_an_invalid_file_is_linear(name):
             parse_config(Path("x.toml"), text)
 
     assert growth(read, HOSTILE[name], 100_000) < LINEAR
+
+
+def test_a_quotation_mark_in_a_part_does_not_hide_the_next():
+    with pytest.raises(ValueError, match="more than 64 parts"):
+        parse_toml('"\\"".' * 64 + "b = 1")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from datetime import UTC
 from pathlib import Path
@@ -83,8 +84,9 @@ def is_well_formed(head: ChainHead) -> bool:
 
 
 def heads_of(content: bytes) -> list[ChainHead]:
-    """The heads in a heads statement or an anchor's file; blank lines and those that begin with `#`
-    are skipped. Raises InvalidAnchor."""
+    """The heads in a heads statement or an anchor's file; a mark at its beginning, blank lines and
+    those that begin with `#` are skipped. Raises InvalidAnchor."""
+    content = content.removeprefix(BOM_UTF8)
     if content.lstrip().startswith(b"{"):
         return anchor_of(content).heads
     heads = []
@@ -103,7 +105,7 @@ def anchor_of(content: bytes) -> Anchor:
     """The anchor in the content of its file. Raises InvalidAnchor."""
     try:
         anchor = msgspec.json.decode(content, type=Anchor)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidAnchor(f"it is not an anchor: {error}") from error
     if not all(map(is_well_formed, anchor.heads)):
         raise InvalidAnchor("it is not an anchor: one of its heads is malformed")

@@ -65,7 +65,7 @@ def read_holds(directory: Path) -> list[Hold]:
         return msgspec.json.decode(read_plain(directory / HOLDS), type=HoldFile).holds
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SettingsError(
             f"{str(directory / HOLDS)!r} cannot be read ({why}), so no file of the audit log is removed:"

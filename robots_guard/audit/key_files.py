@@ -79,7 +79,10 @@ def _read(path: Path, what: str) -> tuple[bytes, int]:
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 raise ValueError("not a regular file")
-            return file.read(LARGEST), stat.S_IMODE(state.st_mode)
+            content = file.read(LARGEST + 1)
+            if len(content) > LARGEST:
+                raise ValueError(f"larger than {LARGEST // 2**20} MiB")
+            return content, stat.S_IMODE(state.st_mode)
     except FileNotFoundError as error:
         raise SettingsError(f"{what}: there is no file {str(path)!r}: {_REMEDY}") from error
     except (OSError, ValueError) as error:

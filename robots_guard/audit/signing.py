@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any
 
 from robots_guard.errors import MissingExtra
@@ -97,19 +98,36 @@ def public_keys_in(content: bytes) -> list[str]:
     """The public keys in a file's content, in base64.
 
     The content is a PEM private key, PEM public keys, or lines that begin with a public key in
-    base64; blank lines and those that begin with `#` are skipped. Raises InvalidKey for any other
-    content, and MissingExtra for PEM.
+    base64; a mark at its beginning, blank lines and those that begin with `#` are skipped. Raises
+    InvalidKey for any other content, also for a fingerprint that is not that of the key before it,
+    and MissingExtra for PEM.
     """
+    content = content.removeprefix(BOM_UTF8)
     if b"-----BEGIN PUBLIC KEY-----" in content:
         blocks = content.split(_END)[:-1]
         return [_public_key(block + _END + b"\n") for block in blocks]
     if b"-----BEGIN" in content:
         return [signer_of(content).key]
-    lines = (line.split() for line in content.decode("ascii", "replace").splitlines())
-    found = [words[0] for words in lines if words and not words[0].startswith("#")]
+    lines = enumerate(content.decode("ascii", "replace").splitlines(), 1)
+    found = [
+        _key_in(number, line) for number, line in lines if line.strip(" \t")[:1] not in ("", "#")
+    ]
     if not found:
         raise InvalidKey("it has no key")
-    return [_encoded(raw_key(word)) for word in found]
+    return found
+
+
+def _key_in(number: int, line: str) -> str:
+    """The public key in a line with this number. Raises InvalidKey."""
+    word, *others = line.split()
+    try:
+        key = _encoded(raw_key(word))
+    except InvalidKey as error:
+        raise InvalidKey(f"line {number}: {error}") from error
+    named = [each for each in others if each.lower().startswith("sha256:")]
+    if any(each != fingerprint(key) for each in named):
+        raise InvalidKey(f"line {number}: its fingerprint is not that of its key")
+    return key
 
 
 def raw_key(key: str) -> bytes:

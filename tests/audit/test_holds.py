@@ -77,8 +77,11 @@ def test_after_its_release_the_files_are_removed(directory):
     assert len(look(directory, 15)) == len(DAYS) * len(FORMS)
 
 
+DEEP = b'{"x":' + b"[" * 100_000  # raises RecursionError
+
+
 @pytest.mark.parametrize(
-    "content", [b"{}", b"", b"{", b"[]", b'{"holds": 1}', b"\xff", b'{"format":"2"}']
+    "content", [b"{}", b"", b"{", b"[]", b'{"holds": 1}', b"\xff", b'{"format":"2"}', DEEP]
 )
 def test_while_the_holds_cannot_be_read_nothing_is_removed(directory, caplog, content):
     (directory / ".holds").write_bytes(content)

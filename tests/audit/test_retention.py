@@ -214,6 +214,7 @@ def test_without_a_limit_in_days_nothing_is_removed(machine):
         lambda path: path.unlink(),
         lambda path: path.write_bytes(b"{"),
         lambda path: path.write_bytes(b"\xff"),
+        lambda path: path.write_bytes(b'{"x":' + b"[" * 100_000),
         lambda path: path.write_bytes(b'{"highest":0,"settled":["",0,0]}'),
         lambda path: (path.unlink(), path.symlink_to("/etc/passwd")),
         lambda path: (path.unlink(), os.mkfifo(path)),

@@ -147,11 +147,17 @@ CUT_TABLES = (
 )
 DESK = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
+NARROWEST = {"width": 320, "height": 640}  # of WCAG 2.2, 1.4.10
 
 
 @pytest.mark.parametrize(
     ("look", "scheme", "viewport"),
-    [("light", "light", DESK), ("dark", "dark", DESK), ("narrow", "light", PHONE)],
+    [
+        ("light", "light", DESK),
+        ("dark", "dark", DESK),
+        ("narrow", "light", PHONE),
+        ("narrowest", "dark", NARROWEST),
+    ],
 )
 def test_pages_are_accessible_in_every_look(browser, address, place, look, scheme, viewport):
     """axe-core finds nothing, no page scrolls sideways, and at these widths no table does. Only here

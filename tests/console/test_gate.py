@@ -206,6 +206,17 @@ async def test_other_methods_are_refused(application, method):
         assert (await browser.request(method, "/")).status_code == 405
 
 
+async def test_a_websocket_is_refused(application):
+    """Any page may try to open one; a server logs an error if the application does not answer."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await application({"type": "websocket", "path": "/", "headers": []}, None, send)
+    assert sent == [{"type": "websocket.close"}]
+
+
 async def test_refresh_needs_an_agent(place):
     async with let_in(app(place.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = await browser.get("/origins")

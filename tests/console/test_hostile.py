@@ -14,6 +14,7 @@ from console.conftest import HOST, TOKEN, let_in
 from console.material import HEADER_ID, HOSTILE, plant, policy, scene
 
 from robots_guard.app.console import app
+from robots_guard.app.console.markup import TEMPLATES
 from robots_guard.audit.bundle.archive import bundle_name
 from robots_guard.audit.show.markup import visible
 
@@ -206,3 +207,19 @@ async def test_query_cannot_inject_sql(planted):
 )
 def test_unprintable_characters_are_escaped(text, shown):
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("x", "x"), (" ", "(blank)"), ("\u2003", "(blank)")])
+def test_a_link_has_a_name(name, shown):
+    text = '{% from "parts.html" import to_decisions with context %}{{ to_decisions(name, {}) }}'
+    made = TEMPLATES.from_string(text).render(root="", name=name)
+
+    assert made == f'<a href="/decisions?">{shown}</a>'
+
+
+async def test_a_link_in_the_overview_is_recognised_without_its_colour(planted):
+    """Nothing but the link stands in its cell."""
+    async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
+        page = (await browser.get("/", params={"period": "all"})).text
+
+    assert re.search(r'<td><a href="[^"]*override=shop-2026">override shop-2026</a></td>', page)

@@ -5,6 +5,7 @@ are reported.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sqlite3
@@ -14,7 +15,7 @@ import pytest
 from support.stores import A, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.guard.stores import look_at
+from robots_guard.guard.stores import look_at, open_store
 from robots_guard.guard.stores.sqlite import SqliteStore
 
 
@@ -190,3 +191,12 @@ def test_another_programs_database_is_refused(tmp_path):
         rows.execute("CREATE TABLE history (url)")
     with pytest.raises(SettingsError, match="a database of another program"):
         looking(tmp_path / "foreign.sqlite")
+
+
+@pytest.mark.parametrize("open_it", [look_at, open_store])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_not_waited_for(tmp_path, make, open_it):
+    make(tmp_path / "policies.sqlite")
+
+    with pytest.raises(SettingsError, match="is not a regular file"):
+        open_it(f"sqlite:///{tmp_path}/policies.sqlite")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +12,14 @@ import click
 
 from robots_guard.app.cli.options import chosen
 from robots_guard.app.cli.terminal import safe
+from robots_guard.audit.anchors import InvalidAnchor
 from robots_guard.audit.read.reader import Period, Unreadable, moment_meant, period_meant
 from robots_guard.audit.segments import NoDirectory
 from robots_guard.configuration.settings import CLOCKS, default_audit_log
 from robots_guard.errors import SettingsError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -79,6 +82,25 @@ def existing_directory(audit_log: str | None) -> Path:
             " write to with --audit-log"
         )
     return directory
+
+
+def read_parsed(name: str | None, option: str, parse: Callable[[bytes], list[T]]) -> list[T]:
+    """Return what the file of an option contains, or standard input for `-`; nothing without a
+    file. Raises SettingsError."""
+    if name is None:
+        return []
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+        return parse(content)
+    except InvalidAnchor as error:
+        raise SettingsError(
+            f"{option}: {name!r} cannot be used ({error}): name another file"
+        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"{option}: {name!r} cannot be read ({why}): name another file"
+        ) from error
 
 
 def report_unreadable(trouble: Unreadable) -> int:

@@ -68,6 +68,8 @@ class AccessControl:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
+            else:  # a WebSocket, which any page may try to open
+                await send({"type": "websocket.close"})
             return
         response = self._refuse_or_log_in(scope, Headers(scope=scope))
         await (response or self._app)(scope, receive, _add_headers(send))

@@ -189,6 +189,8 @@ def manifest_problems(files: dict[str, bytes]) -> list[str]:
         return [f"{MANIFEST} is missing"]
     if stated == expected:
         return []
+    if len(stated) > MOST_FILES * _ENTRY_BYTES:
+        return [f"{MANIFEST} lists more than {MOST_FILES} files"]
     listed = _digests(stated)
     actual = _digests(expected)
     problems = [

@@ -6,11 +6,11 @@ give. What the lines themselves state of the chain (`previous`, `head`) must agr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from robots_guard.audit.bundle.contents import Chain, DisclosedLine, NumberRun, Span
-from robots_guard.audit.record import Checkpoint, Start
+from robots_guard.audit.record import AnyRecord, Checkpoint, Start
 from robots_guard.audit.write.writer import first_hash, next_hash
 
 
@@ -24,25 +24,32 @@ class ChainPlace(NamedTuple):
 
 
 class ChainCheck(NamedTuple):
-    """The places of the lines of a writer, all heads, and what does not agree."""
+    """The places of the lines of a writer, those of the heads that were asked for, and what does not
+    agree."""
 
     places: dict[str, ChainPlace]  # by the digest of the line
     heads: dict[str, tuple[int, int]]  # the part and the position after which each is the head
     problems: list[str]
 
 
-def check_chain(chain: Chain, lines: list[DisclosedLine]) -> ChainCheck:
-    """Check the chain of a writer against the disclosed lines of it, in order of their numbers."""
+def check_chain(
+    chain: Chain, lines: list[DisclosedLine], heads: Collection[str] = ()
+) -> ChainCheck:
+    """Check the chain of a writer against the disclosed lines of it, in order of their numbers, and
+    find these heads."""
     digests = {line.digest for line in lines}
+    wanted = {bytes.fromhex(head) for head in heads}
     found = ChainCheck({}, {}, [])
     for number, span in enumerate(chain.spans):
-        _follow(span, number, digests, found)
+        _follow(span, number, digests, wanted, found)
     problems = [*_line_problems(lines, found), *_seal_problems(chain, lines, found)]
     found.problems.extend(f"{chain.writer}: {problem}" for problem in problems)
     return found
 
 
-def _follow(span: Span, number: int, digests: set[str], found: ChainCheck) -> None:
+def _follow(
+    span: Span, number: int, digests: set[str], heads: set[bytes], found: ChainCheck
+) -> None:
     head = bytes.fromhex(span.previous)
     for position, link in enumerate(span.links):
         if link in digests:
@@ -50,7 +57,8 @@ def _follow(span: Span, number: int, digests: set[str], found: ChainCheck) -> No
                 found.problems.append("a line stands twice in the chain")
             found.places[link] = ChainPlace(number, position, head)
         head = next_hash(head, bytes.fromhex(link))
-        found.heads[head.hex()] = (number, position)
+        if head in heads:
+            found.heads[head.hex()] = (number, position)
     if head.hex() != span.head:
         found.problems.append(f"the digests of part {number + 1} do not lead to its head")
 
@@ -80,17 +88,18 @@ def _order_problems(previous: tuple[int, ChainPlace], seq: int, place: ChainPlac
 
 
 def _seal_problems(chain: Chain, lines: list[DisclosedLine], found: ChainCheck) -> Iterator[str]:
+    last = {
+        place.span: (line.entry.seq, place.position)
+        for line in lines
+        if (place := found.places.get(line.digest)) is not None
+    }
     for number, span in enumerate(chain.spans):
         if span.seal is None:
             continue
         if span.seal.head != span.head:
             yield f"the signed head of part {number + 1} is not the one that its digests lead to"
-        numbers = [
-            (line.entry.seq, found.places[line.digest].position)
-            for line in lines
-            if line.digest in found.places and found.places[line.digest].span == number
-        ]
-        for seq, position in numbers[-1:]:
+        if number in last:
+            seq, position = last[number]
             if span.seal.last - seq < len(span.links) - 1 - position:
                 yield f"the signed checkpoint of part {number + 1} covers fewer numbers than lines"
 
@@ -114,27 +123,31 @@ def covered_by(chain: Chain, check: ChainCheck, head: tuple[int, int]) -> set[st
 def runs_of(chain: Chain, lines: list[DisclosedLine]) -> list[NumberRun]:
     """The runs of consecutive lines that a chain accounts for."""
     places = check_chain(chain, lines).places
+    inside: dict[int, list[tuple[AnyRecord, int]]] = {}  # and the position, by the part
+    for line in lines:
+        if (place := places.get(line.digest)) is not None:
+            inside.setdefault(place.span, []).append((line.entry, place.position))
     runs: list[list[int]] = []
     for number, span in enumerate(chain.spans):
         if runs and chain.spans[number - 1].head == span.previous:
             runs[-1].append(number)
         else:
             runs.append([number])
-    made = (_run(chain, numbers, lines, places) for numbers in runs)
+    made = (_run(chain, numbers, inside) for numbers in runs)
     return [run for run in made if run is not None]
 
 
 def _run(
-    chain: Chain, numbers: list[int], lines: list[DisclosedLine], places: dict[str, ChainPlace]
+    chain: Chain, numbers: list[int], lines: dict[int, list[tuple[AnyRecord, int]]]
 ) -> NumberRun | None:
     offsets, count = {}, 0
     for number in numbers:
         offsets[number] = count
         count += len(chain.spans[number].links)
     inside = [
-        (line.entry, offsets[place.span] + place.position)
-        for line in lines
-        if (place := places.get(line.digest)) is not None and place.span in offsets
+        (entry, offsets[number] + position)
+        for number in numbers
+        for entry, position in lines.get(number, ())
     ]
     if not inside:
         return None

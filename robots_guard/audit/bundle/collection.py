@@ -279,9 +279,10 @@ def _intervals(writer: str, numbers: list[int], anchors: list[Anchor]) -> list[t
 def _anchors(directory: Path, chains: dict[str, Chain], trouble: Unreadable) -> dict[str, bytes]:
     """The anchors that cover a head of the chains, with what their timestamps confirm and no more:
     the heads, and the time of the authority."""
-    heads = {name: check_chain(chain, []).heads for name, chain in chains.items()}
-    found = {}
-    for anchor in read_anchors(directory):
+    anchors, found = read_anchors(directory), {}
+    stated = {each.head for anchor in anchors for each in anchor.heads}
+    heads = {name: check_chain(chain, [], stated).heads for name, chain in chains.items()}
+    for anchor in anchors:
         covers = any(each.head in heads.get(each.writer, {}) for each in anchor.heads)
         if not covers or not anchor.token:
             continue

@@ -19,11 +19,13 @@ compare it. Each JSON file has one spelling.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from robots_guard.audit.bundle.archive import MANIFEST, SIGNATURE, NoBundle
 from robots_guard.audit.read.reader import Filter, read_line
@@ -47,7 +49,7 @@ _DOCUMENT = re.compile(r"documents/[0-9a-f]{64}\.txt")
 _OVERRIDES = re.compile(r"overrides/[0-9a-f]{64}\.toml")
 _WARC = re.compile(r"warc/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.warc\.gz")
 _PRINTABLE = re.compile(rb"[ -~]*\n")
-_HEX = re.compile(r"[0-9a-f]{64}")
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
 
 
@@ -72,9 +74,9 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A part of a chain without a gap: the head before it, the digests of its lines, and the head
     after it. A line that is not disclosed is a digest only."""
 
-    previous: str
-    links: list[str]
-    head: str
+    previous: Digest
+    links: Annotated[list[Digest], Meta(min_length=1)]
+    head: Digest
     seal: Seal | None = None
 
 
@@ -228,18 +230,13 @@ def _check_names(files: dict[str, bytes]) -> None:
 def _check_chain(name: str, chain: Chain) -> None:
     if name != f"{CHAIN}{chain.writer}.json" or not WRITER_NAME.fullmatch(chain.writer):
         raise NoBundle(f"{name} names another writer")
-    for span in chain.spans:
-        if not all(map(_HEX.fullmatch, (span.previous, span.head, *span.links))):
-            raise NoBundle(f"{name} has digests that are none")
-        if not span.links:
-            raise NoBundle(f"{name} has a part without lines")
 
 
 def _lines(data: bytes) -> list[DisclosedLine]:
     if data and not data.endswith(b"\n"):
         raise NoBundle(f"{RECORDS} is cut off")
     found = []
-    for raw in data.splitlines(keepends=True):
+    for raw in io.BytesIO(data):
         entry = read_line(raw.removesuffix(b"\n"))
         if entry is None:
             raise NoBundle(f"{RECORDS} has a line that is no record of this version")

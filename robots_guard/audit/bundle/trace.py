@@ -141,12 +141,13 @@ def trace(directory: Path, wanted: Wanted, trouble: Unreadable) -> Trace:
     lines: list[DisclosedLine] = []
     spans: list[Span] = []
     piece: _Piece | None = None
+    left = MOST_LINKS
     for line in _lines(directory, wanted, trouble):
         entry = line.entry
         if piece is None and entry.seq > wanted.last:
             break
         if isinstance(entry, Checkpoint) and piece is not None and piece.links:
-            _keep(piece, wanted, lines, spans, entry)
+            left -= _keep(piece, wanted, lines, spans, left, entry)
             if entry.seq > wanted.last:
                 piece = None
                 break
@@ -159,7 +160,7 @@ def trace(directory: Path, wanted: Wanted, trouble: Unreadable) -> Trace:
             lines.append(line)
     if piece is not None and piece.links:
         wanted = _without_unsealed_checkpoint(wanted, piece)
-        _keep(piece, wanted, lines, spans)
+        _keep(piece, wanted, lines, spans, left)
     _check(wanted, lines)
     return Trace(lines, Chain(writer=wanted.writer, spans=spans) if spans else None)
 
@@ -169,20 +170,23 @@ def _keep(
     wanted: Wanted,
     lines: list[DisclosedLine],
     spans: list[Span],
+    left: int,
     checkpoint: Checkpoint | None = None,
-) -> None:
-    """Keep what is needed of a piece that ends, with the checkpoint that confirms it."""
+) -> int:
+    """Keep what is needed of a piece that ends, with the checkpoint that confirms it. Returns the
+    number of links that are kept. Raises SettingsError if there are more than are `left`."""
     if checkpoint is not None:
         piece.reach(checkpoint.at or "", wanted)
     if not piece.is_needed(wanted):
-        return
-    if sum(len(span.links) for span in spans) + len(piece.links) > MOST_LINKS:
+        return 0
+    if len(piece.links) > left:
         raise _too_many()
     lines += piece.disclosed()
     stated = piece.head.hex()
     if checkpoint is not None and _HEAD.fullmatch(checkpoint.head):
         stated = checkpoint.head
     spans.append(piece.span(stated, _seal(checkpoint) if checkpoint else None))
+    return len(piece.links)
 
 
 def _without_unsealed_checkpoint(wanted: Wanted, last: _Piece) -> Wanted:

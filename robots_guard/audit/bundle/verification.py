@@ -272,11 +272,16 @@ def _check_chains(parts: Parts, trust: BundleTrust, findings: _Findings) -> None
     for name in parts.chains.keys() - by_writer.keys():
         findings.add(ClaimState.CONTRADICTED, f"{name} has a chain, but no records")
     checks: dict[str, ChainCheck] = {}
+    stamps = {
+        name: check_timestamp(name, content, trust.roots) for name, content in parts.anchors.items()
+    }
+    stamped = [head for stamp in stamps.values() for head in stamp.heads]
     for writer, lines in by_writer.items():
         if writer not in parts.chains:
             _report_no_chain(writer, lines, trust, findings)
             continue
-        checks[writer] = check_chain(parts.chains[writer], lines)
+        heads = {each.head for each in stamped if each.writer == writer}
+        checks[writer] = check_chain(parts.chains[writer], lines, heads)
         findings.contradict(checks[writer].problems)
         if not checks[writer].problems:
             findings.add(
@@ -284,7 +289,7 @@ def _check_chains(parts: Parts, trust: BundleTrust, findings: _Findings) -> None
                 f"the {len(lines)} records of {writer} stand in its chain as they are here",
             )
         _check_seals(parts, writer, checks[writer], trust, findings)
-    _check_anchors(parts, checks, trust, findings)
+    _check_anchors(parts, stamps, checks, findings)
 
 
 def _report_no_chain(
@@ -321,14 +326,13 @@ def _check_seals(
     findings: _Findings,
 ) -> None:
     """Check the signatures of the parts of a chain that have disclosed lines."""
-    spans = parts.chains[writer].spans
-    for number, span in enumerate(spans):
-        inside = sum(place.span == number for place in check.places.values())
+    inside = Counter(place.span for place in check.places.values())
+    hint = NOT_YET * _signs(parts, writer)
+    for number, span in enumerate(parts.chains[writer].spans):
         if span.seal is None:
-            hint = NOT_YET * _signs(parts, writer)
-            _report_unsigned(writer, inside, hint, trust, findings)
+            _report_unsigned(writer, inside[number], hint, trust, findings)
         else:
-            _check_seal(writer, span.seal, inside, trust, findings)
+            _check_seal(writer, span.seal, inside[number], trust, findings)
 
 
 def _signs(parts: Parts, writer: str) -> bool:
@@ -387,12 +391,14 @@ def _check_seal(
 
 
 def _check_anchors(
-    parts: Parts, checks: dict[str, ChainCheck], trust: BundleTrust, findings: _Findings
+    parts: Parts,
+    stamps: dict[str, TimestampCheck],
+    checks: dict[str, ChainCheck],
+    findings: _Findings,
 ) -> None:
     entries = {line.digest: line.entry for line in parts.lines}
     stamped: dict[str, set[str]] = {writer: set() for writer in checks}
-    for name, content in parts.anchors.items():
-        found = check_timestamp(name, content, trust.roots)
+    for name, found in stamps.items():
         mine = [each for each in found.heads if each.writer in checks]
         known = [each for each in mine if each.head in checks[each.writer].heads]
         reached: dict[str, int] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import json
 import os
 import re
 import stat
@@ -85,6 +86,20 @@ def _newer_schema(line: bytes) -> int | None:
     return None
 
 
+def _is_torn(line: bytes) -> bool:
+    """Whether a kill or a full disk may have cut a line off: it begins as records do, and has no
+    end. Other programs read a line that has one."""
+    if not line.startswith(b'{"kind":"'[: len(line)]):
+        return False
+    try:
+        json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
 @dataclass(slots=True)
 class Unreadable:
     """What could not be read, by file: torn lines, lines that are not records, unreadable files,
@@ -127,15 +142,13 @@ class Unreadable:
         self.newer |= other.newer
 
     def count(self, name: str, line: bytes) -> None:
-        """Count a line of this file that is not a record. If it begins as records do, a kill or a
-        full disk cut it off."""
+        """Count a line of this file that is not a record."""
         schema = _newer_schema(line)
         if schema is not None:
             known = self.newer.get(name, Newer(0, 0))
             self.newer[name] = Newer(known.records + 1, max(schema, known.schema))
             return
-        is_torn = line.startswith(b'{"kind":"'[: len(line)])
-        counts = self.torn if is_torn else self.lines
+        counts = self.torn if _is_torn(line) else self.lines
         counts[name] = counts.get(name, 0) + 1
 
 
@@ -421,7 +434,10 @@ class Reader:
             if self._has_ended:
                 return
             try:
-                yield from self._open()
+                if self.segment.form == JSONL:
+                    yield from self._read_on()
+                else:
+                    yield from _skip_bytes(self._offset, pieces_of(self.segment))
                 self._has_ended = self.segment.form != JSONL
                 return
             except FileNotFoundError:  # raised only between pieces
@@ -432,13 +448,6 @@ class Reader:
                     error, "strerror", None
                 ) or str(error)
                 return
-
-    def _open(self) -> Iterator[bytes]:
-        path = self.segment.path
-        if self.segment.form == JSONL:
-            return self._read_on()
-        _check_regular(path)
-        return _skip_bytes(self._offset, unpacked(path))
 
     def _find_replacement(self) -> bool:
         """Continue with the file that replaced this one. False if there is none, as after removal
@@ -489,6 +498,18 @@ def _read(path: Path, offset: int) -> bytes:
         os.close(descriptor)
 
 
+def pieces_of(segment: Segment) -> Iterator[bytes]:
+    """The lines of a file, in pieces. Raises OSError, also for damage, and MissingExtra."""
+    if segment.form == JSONL:
+        offset = 0
+        while piece := _read(segment.path, offset):
+            yield piece
+            offset += len(piece)
+        return
+    _check_regular(segment.path)
+    yield from unpacked(segment.path)
+
+
 def _skip_bytes(skip: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The pieces without the first `skip` bytes."""
     for piece in pieces:
@@ -505,8 +526,13 @@ def unpacked(path: Path) -> Iterator[bytes]:
         raise MissingExtra("audit", "a compressed audit log") from error
     try:
         whole, done = zstandard.get_frame_parameters(_read(path, 0)).content_size, 0
-        with path.open("rb") as packed:
-            for piece in zstandard.ZstdDecompressor().read_to_iter(packed, read_size=PIECE):
+        # Other programs read all frames of a file; what is no frame is damage.
+        unpacker = zstandard.ZstdDecompressor()
+        with (
+            path.open("rb") as file,
+            unpacker.stream_reader(file, read_across_frames=True) as plain,
+        ):
+            while piece := plain.read(PIECE):
                 done += len(piece)
                 yield piece
         if whole != zstandard.CONTENTSIZE_UNKNOWN and done < whole:

@@ -8,9 +8,11 @@ that were kept elsewhere, reveal that. Memory is bounded by the number of writer
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 from robots_guard.audit.anchors import (
@@ -20,7 +22,7 @@ from robots_guard.audit.anchors import (
     read_anchors,
     verify_anchor,
 )
-from robots_guard.audit.read.reader import Reader, Unreadable
+from robots_guard.audit.read.reader import Reader, Unreadable, pieces_of
 from robots_guard.audit.read.warc_check import WarcCheck, WarcFinding
 from robots_guard.audit.read.writer_check import (
     ExpectedHead,
@@ -29,7 +31,7 @@ from robots_guard.audit.read.writer_check import (
     WriterCheck,
     WriterFinding,
 )
-from robots_guard.audit.record import AnyRecord, Fetch, Passes, PinnedRecord, Record
+from robots_guard.audit.record import AnyRecord, Fetch, Passes, PinnedRecord, Record, Start
 from robots_guard.audit.segments import JSONL, Segment, is_gone, parts_of, segments
 from robots_guard.audit.write.maintenance import try_lock
 from robots_guard.decisions.codec import EMPTY
@@ -114,6 +116,7 @@ def _verify(
     expected = _expected_heads(trust.heads, [each for each in anchors if each.day >= first_day])
     checks = {writer: WriterCheck(writer, trust, heads) for writer, heads in expected.items()}
     warc, named, kept = WarcCheck(directory), dict[str, str](), set[str]()
+    places = _Places()
     for line, entry, segment in heapq.merge(
         *_streams(present, trouble), key=lambda each: (each[1].writer, each[1].seq)
     ):
@@ -121,8 +124,9 @@ def _verify(
         if check is None:
             check = checks[entry.writer] = WriterCheck(entry.writer, trust, {})
         check.add(line, entry)
-        if segment.day and _writer(segment) != entry.writer:
-            check.report_stray_line(segment.path)
+        misplaced = places.objection(entry, segment)
+        if misplaced:
+            check.report(misplaced)
         if isinstance(entry, Fetch):
             warc.add(entry)
         if isinstance(entry, PinnedRecord) or (isinstance(entry, Fetch) and entry.warc_id):
@@ -135,6 +139,7 @@ def _verify(
     removed = _finish(checks, present)
     evidence = warc.finish(removed.names)
     problems = [f"{name} cannot be used: {why}" for name, why in unusable.items()]
+    problems += _differing_forms(present)
     return LogFinding(
         files=len(present),
         writers=[check.found for _, check in sorted(checks.items())],
@@ -143,6 +148,64 @@ def _verify(
         lacking={sha256: origin for sha256, origin in named.items() if sha256 not in kept},
         problems=problems + warc.problems,
     )
+
+
+class _Places:
+    """Which file the next line of each writer belongs to: each file begins with a start record,
+    which has its number."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, str] = {}  # the stems of files, by writer
+
+    def objection(self, entry: AnyRecord, segment: Segment) -> str | None:
+        """Why a line does not belong into the file in which it is, or None. Readers look for the
+        records of a period in the files of its days."""
+        name = segment.path.name
+        if segment.day and _writer(segment) != entry.writer:
+            return f"has lines in {name}, which is not its own"
+        if not isinstance(entry, Start):
+            if self._current.get(entry.writer, segment.stem) == segment.stem:
+                return None
+            return f"has lines in {name}, which belong into another of its files"
+        self._current[entry.writer] = segment.stem
+        begins = f"has a start record of {entry.at}, with the number {entry.segment}, in {name}"
+        is_named = not segment.day or (
+            parts_of(segment.stem)[1] == entry.segment and _is_near(segment.day, entry.at or "")
+        )
+        return None if is_named else f"{begins}: the file was renamed"
+
+
+def _is_near(day: str, at: str) -> bool:
+    """Whether a moment is on a day, or on one beside it: a record may be late."""
+    try:
+        return abs((date.fromisoformat(day) - date.fromisoformat(at[:10])).days) <= 1
+    except ValueError:
+        return False
+
+
+def _differing_forms(present: list[Segment]) -> Iterator[str]:
+    """The files that a compressed one has replaced, and that differ from it: other programs may
+    read them."""
+    for segment in present:
+        replaced = segment._replace(path=segment.path.with_name(segment.stem + JSONL), form=JSONL)
+        if segment.form == JSONL or is_gone(replaced):
+            continue
+        try:
+            digests = {_digest(pieces_of(each)) for each in (replaced, segment)}
+        except FileNotFoundError:  # housekeeping has just removed it
+            continue
+        except OSError as error:
+            yield f"{replaced.path.name} cannot be compared with its compressed form: {error.strerror}"
+            continue
+        if len(digests) > 1:
+            yield f"{replaced.path.name} is not what was compressed into {segment.path.name}"
+
+
+def _digest(pieces: Iterator[bytes]) -> bytes:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()
 
 
 def _expected_heads(

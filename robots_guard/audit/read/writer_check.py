@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from robots_guard.audit.anchors import ChainHead
@@ -127,7 +126,7 @@ class WriterCheck:
     def _check_stop(self, entry: AnyRecord) -> None:
         """Check that nothing but a checkpoint follows a stop: a writer that is closed writes no more."""
         if self.found.stopped and not isinstance(entry, Checkpoint):
-            self._report(f"has a {kind_of(entry)} at {entry.seq}, after its stop")
+            self.report(f"has a {kind_of(entry)} at {entry.seq}, after its stop")
 
     def _begin(self, entry: AnyRecord) -> None:
         if isinstance(entry, Start):
@@ -174,12 +173,6 @@ class WriterCheck:
                 self._head = _from_hex(stated)
         self._check_head(stated, start.seq)
 
-    def report_stray_line(self, path: Path) -> None:
-        """Report that a line of this writer is in another writer's file."""
-        problem = f"has lines in {path.name}, which is not its own"
-        if problem not in self.found.problems:
-            self.found.problems.append(problem)
-
     def _check_checkpoint(self, checkpoint: Checkpoint) -> None:
         self._checkpoints += 1
         if self._head is None:
@@ -189,7 +182,7 @@ class WriterCheck:
         if checkpoint.key is not None or checkpoint.signature is not None:
             self._check_signature(checkpoint)
         elif self._signed:
-            self._report(f"has a checkpoint without a signature at {checkpoint.seq}")
+            self.report(f"has a checkpoint without a signature at {checkpoint.seq}")
 
     def _check_signature(self, checkpoint: Checkpoint) -> None:
         found, key = self.found, checkpoint.key or ""
@@ -204,13 +197,13 @@ class WriterCheck:
             is_valid = False
         if not is_valid:
             found.invalid_signatures += 1
-            self._report(f"has an invalid signature at {checkpoint.seq}")
+            self.report(f"has an invalid signature at {checkpoint.seq}")
             return
         found.signatures[key] = found.signatures.get(key, 0) + 1
         if not self._trust.keys or key in self._trust.keys:
             self._signed = last
         else:
-            self._report(f"is signed by {fingerprint(key)}, which is not a trusted key")
+            self.report(f"is signed by {fingerprint(key)}, which is not a trusted key")
 
     def removals(self, *, is_open: bool) -> Iterator[Removal]:
         """The removals that may excuse missing files, after the last line.
@@ -255,7 +248,7 @@ class WriterCheck:
             return
         problem = f"begins at {found.first}: earlier files are gone"
         if self._trust.is_strict:
-            self._report(f"{problem}, and no record says that housekeeping removed them")
+            self.report(f"{problem}, and no record says that housekeeping removed them")
         else:
             found.notes.append(problem)
 
@@ -269,10 +262,10 @@ class WriterCheck:
             if is_open and not self._checkpoints:
                 found.notes.append("is not signed yet")
             else:
-                self._report("has no valid signature by a trusted key")
+                self.report("has no valid signature by a trusted key")
         elif self._trust.keys and found.stopped and self._signed < found.last - 1:
             # A writer that is closed signs its stop, but a forger cannot.
-            self._report(
+            self.report(
                 f"no signature confirms {self._signed + 1} to {found.last}, although it has a stop"
             )
         elif self._signed and self._signed < found.last - 1:
@@ -286,13 +279,11 @@ class WriterCheck:
             if not found.records:
                 self._finish_missing(each, last, removed, begin)
             elif last > found.last:
-                self._report(
-                    f"ends at {found.last}, but {each.source} names its lines up to {last}"
-                )
+                self.report(f"ends at {found.last}, but {each.source} names its lines up to {last}")
             elif last >= found.first and self._head is None:
-                self._report(f"has no chain, but {each.source} names a head of one")
+                self.report(f"has no chain, but {each.source} names a head of one")
             elif last >= found.first:
-                self._report(f"lacks the line {last}, which {each.source} names")
+                self.report(f"lacks the line {last}, which {each.source} names")
 
     def _finish_missing(
         self, expected: ExpectedHead, last: int, removed: RemovedFiles, begin: str
@@ -306,15 +297,16 @@ class WriterCheck:
             if note not in found.notes:
                 found.notes.append(note)
         else:
-            self._report(f"is missing, but {expected.source} names its lines up to {last}")
+            self.report(f"is missing, but {expected.source} names its lines up to {last}")
 
-    def _report(self, problem: str) -> None:
+    def report(self, problem: str) -> None:
+        """Report a problem, once."""
         if problem not in self.found.problems:
             self.found.problems.append(problem)
 
     def _report_broken(self, problem: str) -> None:
         self.found.chain = "broken"
-        self._report(problem)
+        self.report(problem)
 
     def _check_head(self, stated: str, seq: int) -> None:
         if self._head is None:

@@ -306,7 +306,7 @@ def _load_account(directory: Path) -> Account | None:
         return msgspec.json.decode(read_plain(directory / ACCOUNT), type=Account)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log.warning(
             "%s cannot be read (%s): the ages of the audit log's files restart at 0", ACCOUNT, error
         )

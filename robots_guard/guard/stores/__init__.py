@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -129,8 +130,21 @@ def _path(url: str) -> Path | None:
         return None
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
-        return _expand_home(path)
+        found = _expand_home(path)
+        if _is_special(found):
+            raise SettingsError(f"store: {str(found)!r} is not a regular file: name another one")
+        return found
     raise SettingsError(f"store = {shown(url)!r} is not a store: use {FORMS}")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is that of a pipe, a device or a socket, of which SQLite would wait for ever for
+    what somebody writes into it."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _expand_home(path: str) -> Path:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+import zstandard
 from audit.decisions import AT, audit_log_in, decision
 from msgspec.json import encode
 
@@ -354,6 +355,70 @@ def remove_evidence_and_state_a_removal(log, _):
     gone.unlink()
 
 
+def of_one_writer(log):
+    """The files of the writer of the last lines, in order."""
+    writer = json.loads(first_line(last_file(log)))["writer"]
+    return [path for path in files(log) if writer in path.name]
+
+
+def rename_to_another_day(log, _):
+    path = files(log)[0]
+    path.rename(path.with_name(f"20200101{path.name[8:]}"))
+
+
+def rename_to_a_later_day(log, _):
+    path = files(log)[0]
+    path.rename(path.with_name(f"20270120{path.name[8:]}"))
+
+
+def renumber_a_file(log, _):
+    path = files(log)[0]
+    path.rename(path.with_name(path.name.replace("-0001.", "-0042.")))
+
+
+def exchange_names(log, _):
+    first, second, *_ = of_one_writer(log)
+    moved = first.rename(log / "moved")
+    second.rename(first)
+    moved.rename(second)
+
+
+def join_files(log, _):
+    first, second, *_ = of_one_writer(log)
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    second.unlink()
+
+
+def move_a_line_to_the_next_file(log, _):
+    first, second, *_ = of_one_writer(log)
+    *rest, last = first.read_bytes().splitlines(keepends=True)
+    first.write_bytes(b"".join(rest))
+    second.write_bytes(last + second.read_bytes())
+
+
+def add_a_line_that_only_others_read(log, _):
+    """It is no record, because its line is not a number."""
+    path = files(log)[0]
+    lines = path.read_bytes().splitlines(keepends=True)
+    decided = next(json.loads(line) for line in lines if b'"decision"' in line)
+    forged = encode(decided | {"action": "pass", "line": "x"}) + b"\n"
+    path.write_bytes(b"".join([lines[0], forged, *lines[1:]]))
+
+
+def add_behind_what_is_compressed(log, _):
+    line = files(log)[0].read_bytes().splitlines(keepends=True)[1]
+    compress(log)
+    packed = min(log.glob("*.zst"))
+    packed.write_bytes(packed.read_bytes() + zstandard.compress(line))
+
+
+def leave_an_edited_file_beside_the_compressed_one(log, _):
+    path = files(log)[0]
+    content = path.read_bytes()
+    compress(log)
+    path.write_bytes(content.replace(b"private", b"another"))
+
+
 FORGERIES = [
     # done, found by the lines, by signatures, by heads
     (remove_middle_file, True, True, True),
@@ -376,6 +441,15 @@ FORGERIES = [
     (append_after_the_stop, True, True, True),
     (replace_the_end, False, True, True),
     (remove_evidence_and_state_a_removal, False, True, True),
+    (rename_to_another_day, True, True, True),
+    (rename_to_a_later_day, True, True, True),
+    (renumber_a_file, True, True, True),
+    (exchange_names, True, True, True),
+    (join_files, True, True, True),
+    (move_a_line_to_the_next_file, True, True, True),
+    (add_a_line_that_only_others_read, True, True, True),
+    (add_behind_what_is_compressed, True, True, True),
+    (leave_an_edited_file_beside_the_compressed_one, True, True, True),
 ]
 
 
@@ -490,8 +564,17 @@ def test_an_anchor_older_than_the_log_is_not_compared_with_it(forged):
     assert finding.anchors[0].note == "older than the log, and so not compared with it"
 
 
-def test_a_damaged_anchor_is_a_problem(forged):
-    (forged / "anchor-20270115T081000Z.json").write_text("{")
+def test_what_a_crash_left_beside_a_compressed_file_is_no_problem(made, forged):
+    for path in files(made.directory):
+        compress(forged)
+        shutil.copy(path, forged)
+
+    assert is_whole(forged, by_keys(made))
+
+
+@pytest.mark.parametrize("content", ["{", '{"x":' + "[" * 100_000])
+def test_a_damaged_anchor_is_a_problem(forged, content):
+    (forged / "anchor-20270115T081000Z.json").write_text(content)
 
     assert not is_whole(forged)
 

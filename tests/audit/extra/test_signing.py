@@ -167,6 +167,32 @@ def test_public_keys_are_read_from_each_form(tmp_path):
     assert read_public_keys(tmp_path / "lines") == [signer.key, other.key]
 
 
+def test_a_mark_and_a_comment_stand_before_the_keys(tmp_path):
+    key = new_signer().key
+    (tmp_path / "keys").write_text(f"\ufeff# ours\n \t\n  # {key}\n{key} of jane\n")
+
+    assert read_public_keys(tmp_path / "keys") == [key]
+    assert heads_of("\ufeffw-1 12 ".encode() + b"ab" * 32) == [ChainHead("w-1", 12, "ab" * 32)]
+
+
+@pytest.mark.parametrize("named", ["SHA256:", "sha256:other", "of jane {}x"])
+def test_a_key_with_the_fingerprint_of_another_is_refused(tmp_path, named):
+    """Who compares fingerprints by eye would trust it."""
+    honest, forged = new_signer().key, new_signer().key
+    lines = f"{honest} {fingerprint(honest)}\n\n{forged} {named.format(fingerprint(honest))}\n"
+    (tmp_path / "keys").write_text(lines)
+
+    with pytest.raises(SettingsError, match=r"line 3: its fingerprint is not that of its key"):
+        read_public_keys(tmp_path / "keys")
+
+
+def test_a_file_of_too_many_keys_is_not_cut(tmp_path):
+    (tmp_path / "keys").write_text(f"{new_signer().key}\n" * 30_000)
+
+    with pytest.raises(SettingsError, match="larger than 1 MiB"):
+        read_public_keys(tmp_path / "keys")
+
+
 @pytest.mark.parametrize("content", ["", "# none\n", "nonsense\n", "QUJD\n"])
 def test_a_file_without_public_keys_is_refused(tmp_path, content):
     (tmp_path / "keys").write_text(content)

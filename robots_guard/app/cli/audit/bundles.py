@@ -13,6 +13,7 @@ import msgspec
 from robots_guard.app.cli.audit.records import filter_of, filters, given_options
 from robots_guard.app.cli.audit_log_options import (
     existing_directory,
+    read_parsed,
     report_unreadable,
 )
 from robots_guard.app.cli.options import (
@@ -25,8 +26,8 @@ from robots_guard.app.cli.options import (
     store_option,
 )
 from robots_guard.app.cli.terminal import print_lines, progress, write_encoded
-from robots_guard.audit.anchors import InvalidAnchor, certificates_in
-from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, NoBundle, bundle_name
+from robots_guard.audit.anchors import certificates_in
+from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, bundle_name
 from robots_guard.audit.bundle.contents import Completeness
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import (
@@ -37,13 +38,13 @@ from robots_guard.audit.bundle.verification import (
     Verification,
     verify_bundle,
 )
-from robots_guard.audit.key_files import read_signer
+from robots_guard.audit.key_files import read_public_keys, read_signer
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
 from robots_guard.audit.read.search import Search, find_decision, pinned_document
 from robots_guard.audit.record import Record, SignalsRecord, Start
-from robots_guard.audit.signing import InvalidKey, Signer, public_keys_in
+from robots_guard.audit.signing import Signer
 from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.codec import EMPTY
 from robots_guard.decisions.policy import PINNED
@@ -194,12 +195,12 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 @store_option
 @click.option(
     "--keys",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help="Of a bundle: the public keys that are trusted. Each record must be signed with one.",
 )
 @click.option(
     "--tsa-roots",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help="Of a bundle: the root certificates of the time-stamping authorities that are trusted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Of a bundle: print the result as JSON.")
@@ -209,8 +210,8 @@ def replay(
     store: str | None,
     id_or_file: str,
     *,
-    keys: Path | None,
-    tsa_roots: Path | None,
+    keys: str | None,
+    tsa_roots: str | None,
     as_json: bool,
 ) -> int:
     """Judge a recorded decision again, given its id, or check a bundle, given its file.
@@ -224,8 +225,11 @@ def replay(
             f"there is no file {str(path)!r}: name a bundle, or the id of a decision"
         )
     if path.is_file():
-        trust = BundleTrust(_keys(keys), _roots(tsa_roots))
-        result = verify_bundle(_content(path, LARGEST_ARCHIVE), trust, CLOCKS.now())
+        trust = BundleTrust(
+            read_public_keys(Path(keys).expanduser()) if keys else (),
+            read_parsed(tsa_roots, "--tsa-roots", certificates_in),
+        )
+        result = verify_bundle(_content(path), trust, CLOCKS.now())
         show = _show
         if as_json:
             show = _show_json
@@ -251,41 +255,15 @@ def _is_path(text: str) -> bool:
 # -- bundles ---------------------------------------------------------------------------------------
 
 
-def _content(path: Path, largest: int = 2**20) -> bytes:
-    """The content of a file. Raises SettingsError."""
+def _content(path: Path) -> bytes:
+    """The content of a bundle's file, or its beginning if it is too large for one. Raises
+    SettingsError."""
     try:
         with path.open("rb") as file:
-            content = file.read(largest + 1)
+            return file.read(LARGEST_ARCHIVE + 1)
     except OSError as error:
         raise SettingsError(
             f"{str(path)!r} cannot be read ({error.strerror}): name another file"
-        ) from error
-    if len(content) > largest:
-        raise NoBundle(f"it is larger than {largest // 2**20} MiB")
-    return content
-
-
-def _keys(path: Path | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        return public_keys_in(_content(path))
-    except InvalidKey as error:
-        raise SettingsError(
-            f"--keys: {str(path)!r} cannot be used ({error}):"
-            " give a PEM file, or lines as 'robots-guard audit keys show' prints them"
-        ) from error
-
-
-def _roots(path: Path | None) -> list[bytes]:
-    if path is None:
-        return []
-    try:
-        return certificates_in(_content(path))
-    except InvalidAnchor as error:
-        raise SettingsError(
-            f"--tsa-roots: {str(path)!r} cannot be used ({error}): name a file with the root"
-            " certificates of the authorities"
         ) from error
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
 
-from robots_guard.app.cli.audit_log_options import existing_directory, report_unreadable
+from robots_guard.app.cli.audit_log_options import (
+    existing_directory,
+    read_parsed,
+    report_unreadable,
+)
 from robots_guard.app.cli.options import audit_log_option, documents_in, store_option
 from robots_guard.app.cli.terminal import Rows, TableColumn, print_lines, progress, write_encoded
-from robots_guard.audit.anchors import InvalidAnchor, certificates_in, heads_of
+from robots_guard.audit.anchors import certificates_in, heads_of
 from robots_guard.audit.key_files import read_public_keys
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import AnchorFinding, LogFinding, verify_log
@@ -24,7 +25,6 @@ from robots_guard.audit.signing import fingerprint
 from robots_guard.errors import SettingsError
 from robots_guard.text import counted
 
-T = TypeVar("T")
 COLUMNS = (
     "writer",
     "records",
@@ -102,9 +102,11 @@ def verify(
     """
     directory, trouble = existing_directory(audit_log), Unreadable()
     trust = Trust(
-        keys=frozenset(key for file in key_files for key in read_public_keys(_path(file))),
-        heads=tuple(_parsed(expect, "--expect", heads_of)),
-        roots=tuple(_parsed(tsa_roots, "--tsa-roots", certificates_in)),
+        keys=frozenset(
+            key for file in key_files for key in read_public_keys(Path(file).expanduser())
+        ),
+        heads=tuple(read_parsed(expect, "--expect", heads_of)),
+        roots=tuple(read_parsed(tsa_roots, "--tsa-roots", certificates_in)),
     )
     with progress("verifying"), documents_in(store) as documents:
         if store and documents is None:
@@ -129,35 +131,6 @@ def verify(
     if is_whole:
         return 0
     return DAMAGED
-
-
-def _path(name: str) -> Path:
-    return Path(name).expanduser()
-
-
-def _parsed(name: str | None, option: str, parse: Callable[[bytes], list[T]]) -> list[T]:
-    """What a file contains; nothing without a file. Raises SettingsError."""
-    if name is None:
-        return []
-    try:
-        return parse(_read(name, option))
-    except InvalidAnchor as error:
-        raise SettingsError(
-            f"{option}: {name!r} cannot be used ({error}): name another file"
-        ) from error
-
-
-def _read(name: str, option: str) -> bytes:
-    """The content of a file. Raises SettingsError."""
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read()
-        return _path(name).read_bytes()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise SettingsError(
-            f"{option}: {name!r} cannot be read ({why}): name another file"
-        ) from error
 
 
 def _summary(finding: LogFinding, *, is_whole: bool) -> LogSummary:
