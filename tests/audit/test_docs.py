@@ -1,4 +1,4 @@
-"""docs/audit.md explains every field and kind, and its examples are valid."""
+"""The pages of the audit log explain every field and kind, and their examples are valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from robots_guard.audit.schema import column_type
 from robots_guard.audit.show.export import FORMATS
 from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
 
-DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+_DOCS = Path(__file__).parents[2] / "docs"
+DOCS = "".join((_DOCS / page).read_text() for page in ("audit.md", "reference/audit-record.md"))
 
 
 def test_every_kind_and_field_is_explained():
