@@ -20,6 +20,8 @@ from sphinx.application import Sphinx
 import robots_guard
 from robots_guard.app.cli.group import OWN
 from robots_guard.app.cli.main import NAME, commands
+from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
+from robots_guard.protocol.lint.response import KINDS
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
@@ -129,6 +131,29 @@ def _type_of(field: dict[str, Any]) -> str:
     return str(field.get("type", "any"))
 
 
+def reason_table() -> str:
+    """Every reason, and what follows from it."""
+    rows = (_reason_row(name, meaning) for name, meaning in MEANINGS.items())
+    head = "| reason | meaning | due to | response | Heritrix | replay |\n|---|---|---|---|---|---|"
+    return "\n".join([head, *rows])
+
+
+def _reason_row(reason: str, it: Meaning) -> str:
+    response, heritrix = str(it.refusal.status), str(it.heritrix)
+    if it.fault is Party.NONE:
+        response = heritrix = "-"
+    return f"| `{reason}` | {it.sentence} | {it.fault} | {response} | {heritrix} | {it.replay} |"
+
+
+# -- lint -------------------------------------------------------------------------------------------
+
+
+def code_table() -> str:
+    """Every code of lint."""
+    rows = (f"| {it.code} | `{it.name}` | {it.severity} | {it.about} |" for it in KINDS)
+    return "\n".join(["| code | name | severity | |\n|---|---|---|---|", *rows])
+
+
 # -- the Python API ---------------------------------------------------------------------------------
 
 
@@ -214,6 +239,8 @@ def _shorten(
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "records": record_reference,
+    "reasons": reason_table,
+    "codes": code_table,
     "api": api_reference,
 }
 
