@@ -10,6 +10,7 @@ import inspect
 import json
 import pkgutil
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,20 @@ import robots_guard
 from robots_guard.app.cli.group import OWN
 from robots_guard.app.cli.main import NAME, commands
 from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
+from robots_guard.gateway.patch import Patch
 from robots_guard.protocol.lint.response import KINDS
+from robots_guard.scrapy import patches as scrapy_patches
+
+with warnings.catch_warnings():
+    # mitmproxy's own, of pyparsing and ldap3; only on import.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from robots_guard.mitmproxy import patches as mitmproxy_patches
+
+PATCHES = {
+    "In every mitmproxy with the addon": mitmproxy_patches.ADDON_PATCHES,
+    "In `robots-guard proxy` only": mitmproxy_patches.COMMAND_PATCHES,
+    "In a crawl of Scrapy": scrapy_patches.PATCHES,
+}
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
@@ -154,6 +168,25 @@ def code_table() -> str:
     return "\n".join(["| code | name | severity | |\n|---|---|---|---|", *rows])
 
 
+# -- replaced methods -------------------------------------------------------------------------------
+
+
+def patch_tables() -> str:
+    """Every method of a framework that is replaced, and why."""
+    return "\n".join(
+        line
+        for title, patches in PATCHES.items()
+        for line in (f"## {title}\n", "| Methods | Why |\n|---|---|", *map(_patch_row, patches), "")
+    )
+
+
+def _patch_row(patch: Patch) -> str:
+    owner = patch.owner.__name__.rpartition(".")[2]
+    methods = ", ".join(f"`{each.name}`" for each in patch.methods)
+    reported = f" [Reported]({patch.issue})." if patch.issue else ""
+    return f"| `{owner}`: {methods} | {patch.reason}{reported} |"
+
+
 # -- the Python API ---------------------------------------------------------------------------------
 
 
@@ -241,6 +274,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "records": record_reference,
     "reasons": reason_table,
     "codes": code_table,
+    "patches": patch_tables,
     "api": api_reference,
 }
 
