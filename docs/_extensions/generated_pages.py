@@ -39,6 +39,7 @@ PATCHES = {
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
+_SUITES = Path(__file__).parents[2] / "tests" / "data" / "suites.jsonl"
 _NOT_STARRED = {"robots_guard": ("open",)}  # public, but not in __all__
 _INTERNAL = {"configuration"}  # its `__all__` is for the commands and the integrations
 _LONG_SIGNATURE = 200  # characters; a longer one is left out, because it repeats the members
@@ -168,6 +169,18 @@ def code_table() -> str:
     return "\n".join(["| code | name | severity | |\n|---|---|---|---|", *rows])
 
 
+# -- public test suites -----------------------------------------------------------------------------
+
+
+def suite_table() -> str:
+    """The cases of public test suites whose answers differ from ours, and why."""
+    cases = map(json.loads, _SUITES.read_text("utf-8").splitlines())
+    rows = (
+        f"| {it['suite']} | `{it['case']}` | {it['because']} |" for it in cases if "differs" in it
+    )
+    return "\n".join(["| suite | case | because |\n|---|---|---|", *rows])
+
+
 # -- replaced methods -------------------------------------------------------------------------------
 
 
@@ -275,6 +288,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "reasons": reason_table,
     "codes": code_table,
     "patches": patch_tables,
+    "suites": suite_table,
     "api": api_reference,
 }
 
