@@ -10,6 +10,7 @@ import inspect
 import json
 import pkgutil
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,25 @@ from sphinx.application import Sphinx
 import robots_guard
 from robots_guard.app.cli.group import OWN
 from robots_guard.app.cli.main import NAME, commands
+from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
+from robots_guard.gateway.patch import Patch
+from robots_guard.protocol.lint.response import KINDS
+from robots_guard.scrapy import patches as scrapy_patches
+
+with warnings.catch_warnings():
+    # mitmproxy's own, of pyparsing and ldap3; only on import.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from robots_guard.mitmproxy import patches as mitmproxy_patches
+
+PATCHES = {
+    "In every mitmproxy with the addon": mitmproxy_patches.ADDON_PATCHES,
+    "In `robots-guard proxy` only": mitmproxy_patches.COMMAND_PATCHES,
+    "In a crawl of Scrapy": scrapy_patches.PATCHES,
+}
 
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _SCHEMA = Path(__file__).parent.parent / "audit-record.schema.json"
+_SUITES = Path(__file__).parents[2] / "tests" / "data" / "suites.jsonl"
 _NOT_STARRED = {"robots_guard": ("open",)}  # public, but not in __all__
 _INTERNAL = {"configuration"}  # its `__all__` is for the commands and the integrations
 _LONG_SIGNATURE = 200  # characters; a longer one is left out, because it repeats the members
@@ -129,6 +146,60 @@ def _type_of(field: dict[str, Any]) -> str:
     return str(field.get("type", "any"))
 
 
+def reason_table() -> str:
+    """Every reason, and what follows from it."""
+    rows = (_reason_row(name, meaning) for name, meaning in MEANINGS.items())
+    head = "| reason | meaning | due to | response | Heritrix | replay |\n|---|---|---|---|---|---|"
+    return "\n".join([head, *rows])
+
+
+def _reason_row(reason: str, it: Meaning) -> str:
+    response, heritrix = str(it.refusal.status), str(it.heritrix)
+    if it.fault is Party.NONE:
+        response = heritrix = "-"
+    return f"| `{reason}` | {it.sentence} | {it.fault} | {response} | {heritrix} | {it.replay} |"
+
+
+# -- lint -------------------------------------------------------------------------------------------
+
+
+def code_table() -> str:
+    """Every code of lint."""
+    rows = (f"| {it.code} | `{it.name}` | {it.severity} | {it.about} |" for it in KINDS)
+    return "\n".join(["| code | name | severity | |\n|---|---|---|---|", *rows])
+
+
+# -- public test suites -----------------------------------------------------------------------------
+
+
+def suite_table() -> str:
+    """The cases of public test suites whose answers differ from ours, and why."""
+    cases = map(json.loads, _SUITES.read_text("utf-8").splitlines())
+    rows = (
+        f"| {it['suite']} | `{it['case']}` | {it['because']} |" for it in cases if "differs" in it
+    )
+    return "\n".join(["| suite | case | because |\n|---|---|---|", *rows])
+
+
+# -- replaced methods -------------------------------------------------------------------------------
+
+
+def patch_tables() -> str:
+    """Every method of a framework that is replaced, and why."""
+    return "\n".join(
+        line
+        for title, patches in PATCHES.items()
+        for line in (f"## {title}\n", "| Methods | Why |\n|---|---|", *map(_patch_row, patches), "")
+    )
+
+
+def _patch_row(patch: Patch) -> str:
+    owner = patch.owner.__name__.rpartition(".")[2]
+    methods = ", ".join(f"`{each.name}`" for each in patch.methods)
+    reported = f" [Reported]({patch.issue})." if patch.issue else ""
+    return f"| `{owner}`: {methods} | {patch.reason}{reported} |"
+
+
 # -- the Python API ---------------------------------------------------------------------------------
 
 
@@ -214,6 +285,10 @@ def _shorten(
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "records": record_reference,
+    "reasons": reason_table,
+    "codes": code_table,
+    "patches": patch_tables,
+    "suites": suite_table,
     "api": api_reference,
 }
 

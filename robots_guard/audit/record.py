@@ -3,8 +3,8 @@
 Invariant: values from clients and sites stay data. Secrets are removed (audit/privacy.py), long
 values are cut, and a line is printable ASCII throughout, so that no byte of a URL can end a line or
 control a terminal. Fields are added, never renamed, and `schema` counts changes of meaning. A field
-with its default value is omitted from a line. docs/audit.md explains each field; the JSON Schema is
-generated from these classes.
+with its default value is omitted from a line. docs/reference/audit-record.md explains each field;
+the JSON Schema is generated from these classes.
 """
 
 from __future__ import annotations

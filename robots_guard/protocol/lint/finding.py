@@ -1,7 +1,6 @@
 """Findings, and the tables of checks that produce them.
 
-Invariant: the meaning of a code never changes. Each code, such as `RG301`, is once in a table and
-once in `docs/lint.md`; a test compares the two.
+Invariant: the meaning of a code, such as `RG301`, never changes.
 """
 
 from __future__ import annotations
