@@ -141,7 +141,7 @@ def test_the_first_of_several_values_of_another_type_is_named():
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "inf"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
-        ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
+        ({"agent": "mybot", "fetch_timeout": "inf"}, "fetch_timeout"),
         ({"agent": "mybot", "audit": "perhaps"}, "audit"),
     ],
 )

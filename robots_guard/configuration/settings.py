@@ -293,25 +293,16 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " request. Most clients wait longer than 25 s, and few retry after a 429.",
         ),
     ] = 25.0
-    decision_timeout: Annotated[
+    fetch_timeout: Annotated[
         float,
         Meta(
             gt=0,
             le=3600,
-            description="Seconds a request may wait for its decision; after that it is deferred.",
+            description="Seconds for the whole fetch of a robots.txt, including redirects."
+            " A sixth of it may pass until a connection stands, but 5 s in any case, and a third"
+            " until the first byte of a response, but 10 s in any case. A request that has no"
+            " decision after this time and a sixth is deferred.",
         ),
-    ] = 35.0
-    connect_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds to connect when fetching a robots.txt."),
-    ] = 5.0
-    first_byte_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds until the first byte of the response."),
-    ] = 10.0
-    fetch_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds for the whole fetch, including redirects."),
     ] = 30.0
     fetch: Annotated[
         Literal["engine", "direct"],
@@ -383,11 +374,17 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def limits(self) -> Limits:
         """Return the limits of one fetch under these settings."""
+        total = self.fetch_timeout
         return Limits(
-            connect=self.connect_timeout,
-            first_byte=self.first_byte_timeout,
-            total=self.fetch_timeout,
+            connect=min(total, max(5.0, total / 6)),
+            first_byte=min(total, max(10.0, total / 3)),
+            total=total,
         )
+
+    @property
+    def decision_timeout(self) -> float:
+        """The seconds within which a request has its decision: a fetch, and the store around it."""
+        return self.fetch_timeout * 7 / 6
 
     def audit_level(self, component: str) -> AuditLevel:
         """Return how much an integration records.

@@ -114,7 +114,7 @@ IN_A_FILE = {
         1,
         "min_delay -1 is out of range: use 0 to 86400 seconds",
     ),
-    "no time at all": ("connect_timeout = 0", 1, "use more than 0 and at most 3600 seconds"),
+    "no time at all": ("fetch_timeout = 0", 1, "use more than 0 and at most 3600 seconds"),
     "half a day": (
         "audit_retention_days = 0.5",
         1,

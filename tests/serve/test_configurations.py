@@ -49,9 +49,9 @@ def test_squid_cannot_ask_at_a_unix_socket():
 
 
 def test_the_program_waits_longer_than_the_service_may_take():
-    values = values_of(plan(decision_timeout=20, hold_max=7))
+    values = values_of(plan(fetch_timeout=18, hold_max=7))
 
-    assert values["timeout"] > 27
+    assert values["timeout"] > 28
 
 
 def test_the_templates_get_the_ports_and_networks_of_the_settings():

@@ -75,14 +75,7 @@ def _with_options(command: F, names: Sequence[str]) -> F:
     return command
 
 
-_FETCHING = (
-    "store",
-    "audit_log",
-    "connect_timeout",
-    "first_byte_timeout",
-    "fetch_timeout",
-    "user_agent",
-)
+_FETCHING = ("store", "audit_log", "fetch_timeout", "user_agent")
 
 
 def fetch_options(command: F) -> F:
@@ -131,7 +124,7 @@ SECTIONS = {
         "max_defer",
     ),
     "Delays": ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max"),
-    "Fetching robots.txt": ("fetch*", "*_timeout", "allow_private"),
+    "Fetching robots.txt": ("fetch*", "allow_private"),
     "Use of content": (
         *("purpose*", "signals", "page_dialect", "content_use", "noindex_action"),
         "on_unknown",

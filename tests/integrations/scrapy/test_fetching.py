@@ -24,11 +24,7 @@ from robots_guard.scrapy.fetch.fetcher import failure_of
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
-SHORT = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 1,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 2,
-    "ROBOTS_GUARD_FETCH_TIMEOUT": 4,
-}
+SHORT = {"ROBOTS_GUARD_FETCH_TIMEOUT": 4}
 VERIFYING = (
     {"DOWNLOAD_VERIFY_CERTIFICATES": True}
     if "DOWNLOAD_VERIFY_CERTIFICATES" in Settings()
@@ -451,8 +447,6 @@ def test_exceptions_are_classified(error, failure):
 # -- in a download slot where requests wait --------------------------------------------------------
 
 ONE_AT_A_TIME = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
     "ROBOTS_GUARD_FETCH_TIMEOUT": 5,
     "RANDOMIZE_DOWNLOAD_DELAY": False,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
