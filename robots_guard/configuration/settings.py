@@ -549,14 +549,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             " does it: see `robots-guard serve --print-config`."
         ),
     ] = False
-    serve_robots_from_cache: Annotated[
-        bool,
-        Meta(
-            description="Answer a crawler's own request for /robots.txt from the cache while the"
-            " copy is fresh. A copy that came by a [redirect](redirects.md) is not used. The"
-            " response to such a request is never put into the cache."
-        ),
-    ] = False
     body_memory: Annotated[
         str,
         Meta(
