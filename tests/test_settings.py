@@ -175,9 +175,9 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
         (
-            "audit_rotate_bytes",
-            "1",
-            "--audit-rotate-bytes '1' is out of range: use 65536 to 1000000000000000",
+            "audit_retention_bytes",
+            "-1",
+            "--audit-retention-bytes '-1' is out of range: use 0 to 1000000000000000",
         ),
         (
             "audit_retention_days",

@@ -54,14 +54,6 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
             extra={"is_secret": True, "path": "credentials"},
         ),
     ] = ""
-    body_limit: Annotated[
-        str,
-        Meta(
-            description="Largest request body kept in memory: bytes, or such as `512k` or `64m`."
-            " Responses are streamed.",
-            extra={"default": "64m"},
-        ),
-    ] = ""
     confdir: Annotated[
         str,
         Meta(

@@ -234,14 +234,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"path": "file"},
         ),
     ] = ""
-    audit_rotate_bytes: Annotated[
-        int,
-        Meta(
-            ge=65_536,
-            le=10**15,
-            description="Bytes after which a writer begins a new file. It also does so at midnight (UTC).",
-        ),
-    ] = 268_435_456
     audit_retention_days: Annotated[
         int,
         Meta(
@@ -436,7 +428,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fsync=self.audit_durability == "fsync",
             chain=self.audit == "evidence" or signer is not None,  # what a key signs is the chain
             signer=signer,
-            rotate_bytes=self.audit_rotate_bytes,
             settings=given | {"audit": self.audit_level(component)},
         )
 

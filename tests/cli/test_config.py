@@ -129,7 +129,7 @@ def test_show_all_has_every_value_of_a_component(here, file):
         by_name = {name: (value, source) for name, value, source in shown}
         assert by_name["max_defer"] == ("900", "default")
     shown = rows_of(_show(here, file, "--component", "proxy", "--all"))
-    assert ["body_limit", "64m", "default"] in shown
+    assert ["body_memory", "256m", "default"] in shown
 
 
 def _show(here, file, *options):

@@ -120,7 +120,7 @@ IN_A_FILE = {
         1,
         "audit_retention_days 0.5 is not a whole number",
     ),
-    "too small a file": ("audit_rotate_bytes = 100", 1, "is out of range: use 65536 to"),
+    "less than nothing": ("audit_retention_bytes = -1", 1, "is out of range: use 0 to"),
     "yes for a switch": ('report_only = "perhaps"', 1, "is not a switch: use true or false"),
     "a number for a text": ("overrides = 3", 1, "overrides 3 is not text: put it in quotes"),
     "a value that is not known": (

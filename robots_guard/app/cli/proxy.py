@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 @section_option("proxy", "listen")
 @section_option("proxy", "mode", multiple=True)
 @section_option("proxy", "proxyauth")
-@section_option("proxy", "body_limit", metavar="SIZE")
 @section_option("proxy", "confdir", type=click.Path())
 @section_option("proxy", "upstream_ca", type=click.Path())
 @section_option("proxy", "set", metavar="NAME=VALUE", multiple=True)
@@ -70,7 +69,6 @@ def proxy(**values: Any) -> None:
             port=port,
             modes=own.mode,
             proxyauth=own.proxyauth,
-            body_limit=own.body_limit,
             confdir=_path(own.confdir),
             upstream_ca=_path(own.upstream_ca),
             sets=own.set,

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -72,7 +71,6 @@ class Proxy:
     port: int = 8080
     modes: tuple[str, ...] = ("regular",)
     proxyauth: str = ""
-    body_limit: str = ""
     confdir: Path | None = None
     upstream_ca: Path | None = None
     sets: tuple[str, ...] = ()
@@ -121,7 +119,6 @@ _OWN_FLAGS = {
     "confdir": "--confdir",
     "ssl_verify_upstream_trusted_ca": "--upstream-ca",
     "proxyauth": "--proxyauth",
-    "body_size_limit": "--body-limit",
 }
 
 
@@ -132,7 +129,6 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     _refuse_own_flags(proxy.sets)
     validate_proxyauth(proxy.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
     require_auth_off_loopback(proxy.host, proxy.modes, proxy.proxyauth)
-    _validate_body_limit(proxy.body_limit)
     raise_file_limit()
     install_patches(COMMAND_PATCHES)
     proxy = replace(proxy, confdir=private_folder(proxy.confdir))
@@ -274,9 +270,8 @@ def _addons(
 
 
 def _options(proxy: Proxy) -> dict[str, Any]:
-    chosen = {"proxyauth": proxy.proxyauth, "body_size_limit": proxy.body_limit}
     return {
-        **{name: value for name, value in chosen.items() if value},
+        **({"proxyauth": proxy.proxyauth} if proxy.proxyauth else {}),
         "listen_host": proxy.host,
         "listen_port": proxy.port,
         "mode": list(proxy.modes),
@@ -311,13 +306,6 @@ def _refuse_own_flags(sets: Iterable[str]) -> None:
     for name in (each.partition("=")[0] for each in sets):
         if name in _OWN_FLAGS:
             raise SettingsError(f"--set {name}=...: use {_OWN_FLAGS[name]}")
-
-
-def _validate_body_limit(text: str) -> None:
-    if text and not re.fullmatch(r"[0-9]+[kmgKMG]?", text):
-        raise SettingsError(
-            f"--body-limit {text!r} is not a size: write bytes, or a size such as 512k or 64m"
-        )
 
 
 def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:
