@@ -54,16 +54,11 @@ def proxy(**values: Any) -> None:
         host, port = address(own.listen, ProxySection().listen)
         plan = Proxy(
             settings=settings,
+            own=own,
             host=host,
             port=port,
-            modes=own.mode,
-            proxyauth=own.proxyauth,
             confdir=_path(own.confdir),
             upstream_ca=_path(own.upstream_ca),
-            sets=own.set,
-            workers=own.workers,
-            metrics=own.metrics or None,
-            drain=own.drain,
             console=partial(_console, settings, invocation) if own.console else None,
             invocation=invocation,
         )
@@ -114,7 +109,7 @@ def _announce(plan: Proxy, ready: Ready) -> None:
     places = f"CA certificate: {ready.ca_certificate}; audit log: {log}; store: {store}"
     mode = f"; {REPORT_ONLY}" if settings.report_only else ""
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")
-    if note := _note_on_variables(os.environ, plan.modes, ready.url):
+    if note := _note_on_variables(os.environ, plan.own.mode, ready.url):
         click.echo(f"robots-guard: {note}", err=True)
 
 
