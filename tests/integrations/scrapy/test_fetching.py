@@ -475,17 +475,21 @@ def test_the_wait_for_the_download_slot_does_not_count_towards_the_timeout(net, 
 
 
 def test_the_wait_of_every_redirect_hop_does_not_count_towards_the_timeout(net):
-    """All hops together may take 5 s, and wait 12 s in the slot."""
+    """All hops together may take 5 s, and wait 12 s in the slot. A page that is deferred meanwhile
+    goes on when they have arrived."""
     last = net.origin(RULES)
     second = net.origin(moved(f"{last.url}/robots.txt"))
     first = net.origin(moved(f"{second.url}/robots.txt"))
     pages = [f"{last.url}/a", f"{first.url}/b"]
 
     done = crawl(
-        [{"url": page, "meta": ONE_SLOT} for page in pages], ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4}
+        [{"url": page, "meta": ONE_SLOT} for page in pages],
+        ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4},
+        see_through=True,
     )
 
     assert [done[page].get("status") for page in pages] == [200, 200]
+    assert [len(site.robots_fetches) for site in (first, second)] == [1, 1]
 
 
 def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
