@@ -46,7 +46,7 @@ from robots_guard.testing import Loopback
 WARM = 60  # seconds at the start of a process that are not compared: caches are filling
 # seconds a process must live to be judged for growth: until then clients still open connections
 LONG = 600
-PATIENCE = 90.0  # seconds a client waits for an answer: several times decision_timeout
+PATIENCE = 90.0  # seconds a client waits for an answer: several times that for a decision
 STOPS = 60.0  # seconds within which a program must stop
 SPIDER = Path(__file__).parent / "soaking" / "spider.py"
 SPIDER_BEGINS = 1_000_000_000  # the number of the crawl's first page
@@ -56,9 +56,6 @@ SETTINGS = {
     "audit": "all",
     "audit_required": "always",
     "audit_retention_days": "30",
-    "decision_timeout": "10",
-    "connect_timeout": "2",
-    "first_byte_timeout": "3",
     "fetch_timeout": "6",
     "max_defer": "60",
 }

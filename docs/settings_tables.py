@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.app.cli.options import COMMON, OTHER, SECTIONS, section_of
+from robots_guard.app.cli.options import COMMON, HEADINGS, OTHER, heading_of
 from robots_guard.configuration import own_options
 from robots_guard.configuration.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
 
@@ -28,9 +28,9 @@ FIRST = (
 def _by_section() -> dict[str, list[Setting]]:
     """The settings of all components, the common ones first, by their headings."""
     found: dict[str, list[Setting]] = {"Common settings": []}
-    found |= {title: [] for title in (*SECTIONS, OTHER)}
+    found |= {title: [] for title in (*HEADINGS, OTHER)}
     for name in NAMES:
-        title = "Common settings" if name in FIRST else section_of(name)
+        title = "Common settings" if name in FIRST else heading_of(name)
         found[title].append(SETTINGS[name])
     return {title: settings for title, settings in found.items() if settings}
 

@@ -448,11 +448,11 @@ async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, 
 
 async def test_knows_says_whether_peek_will_answer(build, clock):
     guard = build(Script(RULES))
-    assert not guard.has_usable_policy(A)
+    assert guard.fresh_for(A) is None
     await guard.check(ask())
-    assert guard.has_usable_policy(A)
+    assert guard.fresh_for(A) is not None
     clock.advance(100_000)
-    assert not guard.has_usable_policy(A)
+    assert guard.fresh_for(A) is None
 
 
 async def test_fresh_for_is_the_rest_of_the_lifetime(build, clock):
@@ -1430,8 +1430,8 @@ async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(
     await plain.check(ask())
     clock.advance(2 * 86_400)
 
-    assert guard.has_usable_policy(A)
-    assert not plain.has_usable_policy(A)
+    assert guard.fresh_for(A) is not None
+    assert plain.fresh_for(A) is None
 
 
 async def test_delay_for_a_time_of_day_applies_to_robots_txt(build, clock):

@@ -259,7 +259,6 @@ def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
     ("name", "value"),
     [
         ("audit", "some"),
-        ("audit_rotate_bytes", 10),
         ("audit_retention_days", -1),
         ("audit_retention_bytes", -1),
     ],

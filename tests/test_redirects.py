@@ -429,7 +429,7 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
         await settling
 
     assert (await asking).verdict.action is Action.PASS
-    assert guard.has_usable_policy(B)
+    assert guard.fresh_for(B) is not None
 
 
 async def test_lease_taken_for_a_redirect_is_released(build, tmp_path):

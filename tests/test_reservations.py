@@ -71,7 +71,7 @@ async def test_both_files_are_fetched_once_and_kept_together(build, shared):
     assert fetched_urls(guard) == [ROBOTS, TDMREP]
     assert decisions[0].policy.reservations.body == FILE
     assert guard.peek(ask()).policy.reservations.body == FILE
-    assert guard.has_usable_policy(A)
+    assert guard.fresh_for(A) is not None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_a_policy_that_lacks_them_is_renewed_once_before_it_is_used(build,
     await guard.check(ask())
     monkeypatch.undo()
 
-    assert not guard.has_usable_policy(A)
+    assert guard.fresh_for(A) is None
     assert guard.peek(ask()) is None
     for _ in range(3):
         decision = await guard.check(ask())

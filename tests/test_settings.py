@@ -141,7 +141,7 @@ def test_the_first_of_several_values_of_another_type_is_named():
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "inf"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
-        ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
+        ({"agent": "mybot", "fetch_timeout": "inf"}, "fetch_timeout"),
         ({"agent": "mybot", "audit": "perhaps"}, "audit"),
     ],
 )
@@ -175,9 +175,9 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
         (
-            "audit_rotate_bytes",
-            "1",
-            "--audit-rotate-bytes '1' is out of range: use 65536 to 1000000000000000",
+            "audit_retention_bytes",
+            "-1",
+            "--audit-retention-bytes '-1' is out of range: use 0 to 1000000000000000",
         ),
         (
             "audit_retention_days",

@@ -47,8 +47,8 @@ class AsyncGuard:
     def can_fetch(self, url: str, *, method: str = "GET") -> PendingPermission:
         """Return, when awaited, whether a URL may be requested now.
 
-        The site's robots.txt is fetched if necessary; that takes at most `decision_timeout`
-        seconds. No turn is taken: for the request itself, `turn` asks and waits.
+        The site's robots.txt is fetched if necessary; that takes at most `fetch_timeout`
+        seconds and a sixth of it. No turn is taken: for the request itself, `turn` asks and waits.
         """
         return PendingPermission(answer(self.gate, url, method))
 

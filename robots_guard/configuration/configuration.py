@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,21 +19,21 @@ from robots_guard.audit.privacy import DEFAULT, is_secret_name
 from robots_guard.configuration.config_file import ConfigFile
 from robots_guard.configuration.environment import values_in
 from robots_guard.configuration.files import read_files
-from robots_guard.configuration.references import FILE, is_reference, resolve
-from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, types_in
+from robots_guard.configuration.sections import SECTIONS, homes_of, section_of, settings_in
 from robots_guard.configuration.settings import (
+    Setting,
     Settings,
     Spelling,
     checked,
+    described,
     names_of,
     require_known,
     respelled,
     settings_of,
     speller,
 )
-from robots_guard.configuration.source import Source, Value
+from robots_guard.configuration.source import FILE, Source, Value, is_reference, resolve
 from robots_guard.decisions.component import PROXIES
-from robots_guard.decisions.site_settings import types_of
 from robots_guard.errors import SettingsError
 from robots_guard.guard.stores import FORMS, is_store
 from robots_guard.invocation import ALL_SETTINGS
@@ -93,21 +93,21 @@ def values_of(file: ConfigFile, section: str) -> dict[str, Value]:
 
 
 def _entries(file: ConfigFile, section: str, table: Mapping[str, Any]) -> dict[str, Value]:
-    types = types_in(section)
+    settings = settings_in(section)
     found = {}
-    for name in types.keys() & table.keys():
+    for name in settings.keys() & table.keys():
         keys = (section, name) if section else (name,)
         source = Source("file", str(file.path), file.lines.get(keys, 0))
-        value = _anchored(table[name], types[name], file.path.parent)
+        value = _anchored(table[name], settings[name], file.path.parent)
         found[name] = Value(value, source)
     return found
 
 
-def _anchored(value: Any, kind: Any, folder: Path) -> Any:
+def _anchored(value: Any, setting: Setting, folder: Path) -> Any:
     """The value, with a relative path in it made absolute: it is relative to the folder."""
     if not isinstance(value, str) or not value:
         return value
-    form = (get_args(kind)[1].extra or {}).get("path")
+    form = setting.extra.get("path")
     before, path = "", value
     if value.startswith(FILE):
         before, path = FILE, value.removeprefix(FILE)
@@ -132,7 +132,7 @@ def _check_names(file: ConfigFile) -> None:
     for name, value in file.table.items():
         if name in SECTIONS:
             _check_section(file, name, value)
-        elif name not in types_in(""):
+        elif name not in settings_in(""):
             raise SettingsError(f"{file.place(name)}: {_objection(name, value)}")
         elif objection := _objection_to_type(name, value):
             raise SettingsError(f"{file.place(name)}: {objection}")
@@ -141,7 +141,7 @@ def _check_names(file: ConfigFile) -> None:
 def _check_section(file: ConfigFile, section: str, table: Any) -> None:
     if not isinstance(table, Mapping):
         raise SettingsError(f"{file.place(section)}: {section} is a section: write [{section}]")
-    known = types_in(section)
+    known = settings_in(section)
     for name, value in table.items():
         where = file.place(section, name)
         if name not in known:
@@ -171,10 +171,10 @@ def _objection(name: str, value: Any) -> str:
         return f"{name} belongs to a section: put it below {_headers(homes)}"
     if isinstance(value, Mapping):
         near = nearest(name, tuple(SECTIONS), lambda each: f"[{each}]")
-        if value.keys() <= types_in("").keys():
+        if value.keys() <= settings_in("").keys():
             near += "; write what belongs to no section above the first one"
         return f"unknown section [{name}]: {near}"
-    names = tuple(types_in(""))
+    names = tuple(settings_in(""))
     return f"unknown setting {name}: {nearest(name, names)}; {ALL_SETTINGS}"
 
 
@@ -183,7 +183,7 @@ def _objection_within(section: str, name: str) -> str:
     homes = [*homes_of(name), *(each for each in PROXIES if name in names_of(each))]
     if homes:
         return f"{name} has no meaning in [{section}]: put it below {_headers(homes)}"
-    near = nearest(name, tuple(types_in(section)))
+    near = nearest(name, tuple(settings_in(section)))
     return f"unknown setting {name} in [{section}]: {near}; {ALL_SETTINGS}"
 
 
@@ -208,7 +208,7 @@ def settings_from(
     writes the name of a given one.
     """
     require_known(given, spelling, kind)  # the place of another value would name its own source
-    merged = _merge(configuration, given, spelling, types_of(kind), defaults)
+    merged = _merge(configuration, given, spelling, described(kind), defaults)
     try:
         settings = settings_of(merged.values, merged.spell, kind)
     except SettingsError as error:
@@ -226,7 +226,8 @@ def section_from(
 
     Raises SettingsError, which names the place of the faulty value.
     """
-    values = _checked(_merge(configuration, given, spelling, types_of(kind), {}), types_of(kind))
+    settings = described(kind)
+    values = _checked(_merge(configuration, given, spelling, settings, {}), settings)
     return msgspec.convert(values, kind, strict=False)
 
 
@@ -237,19 +238,20 @@ def value_from(
 
     Raises SettingsError, which names the place of the faulty value.
     """
-    types = {name: types_in("")[name]}
+    setting = settings_in("")[name]
     chosen = {} if given is None else {name: given}
-    value = _checked(_merge(configuration, chosen, spelling, types, {}), types).get(name)
+    merged = _merge(configuration, chosen, spelling, {name: setting}, {})
+    value = _checked(merged, {name: setting}).get(name)
     if value is None:
         return None
-    return msgspec.convert(value, types[name], strict=False)
+    return msgspec.convert(value, setting.annotated, strict=False)
 
 
-def _checked(merged: _Merged, types: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(merged: _Merged, settings: Mapping[str, Setting]) -> dict[str, Any]:
     try:
-        return checked(merged.values, types)
+        return checked(merged.values, settings)
     except SettingsError as error:
-        sentence = respelled(str(error), merged.spell, types)
+        sentence = respelled(str(error), merged.spell, settings)
         raise SettingsError(merged.without_secrets(sentence)) from None
 
 
@@ -295,9 +297,8 @@ def _quoted(name: str, value: Any) -> str:
 
 def _has(name: str, attribute: str) -> bool:
     """Whether a name has an attribute in `Meta.extra`, in any section."""
-    kinds = (types_in(section).get(name) for section in ("", *SECTIONS))
-    extras = (get_args(kind)[1].extra or {} for kind in kinds if kind is not None)
-    return any(extra.get(attribute) for extra in extras)
+    found = (settings_in(section).get(name) for section in ("", *SECTIONS))
+    return any(setting.extra.get(attribute) for setting in found if setting is not None)
 
 
 _HIDDEN = "(hidden)"
@@ -327,14 +328,14 @@ def _merge(
     configuration: Configuration,
     given: Mapping[str, Any],
     spelling: Spelling,
-    types: Mapping[str, Any],
+    settings: Mapping[str, Setting],
     defaults: Mapping[str, Any],
 ) -> _Merged:
     """Merge values of rising precedence. Raises SettingsError for a reference to nothing."""
     configured = {
         name: each
         for name, each in configuration.values.items()
-        if name in types and name not in given
+        if name in settings and name not in given
     }
     spell_given = speller(spelling)
 
@@ -350,7 +351,7 @@ def _merge(
     references = {
         name: value
         for name, value in values.items()
-        if is_reference(value) and name in types and get_args(types[name])[0] is str
+        if is_reference(value) and name in settings and settings[name].type is str
     }
     for name, reference in references.items():
         try:

@@ -14,9 +14,9 @@ from typing import Any
 
 from robots_guard.configuration.configuration import Configuration, read_configuration, shown
 from robots_guard.configuration.environment import variables_of
-from robots_guard.configuration.references import FILE, VARIABLE, is_reference
 from robots_guard.configuration.sections import GENERAL
 from robots_guard.configuration.settings import USER_DEFAULTS
+from robots_guard.configuration.source import FILE, VARIABLE, is_reference
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import EVIDENCE, Invocation
 

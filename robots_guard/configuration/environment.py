@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from robots_guard.configuration.files import VARIABLE
-from robots_guard.configuration.sections import SECTIONS, homes_of, types_in
+from robots_guard.configuration.sections import SECTIONS, homes_of, settings_in
 from robots_guard.configuration.settings import SETTINGS
 from robots_guard.configuration.source import Source, Value
 from robots_guard.errors import SettingsError
@@ -29,7 +29,7 @@ _OF_KUBERNETES = re.compile(
 def variables_of(section: str) -> dict[str, str]:
     """Return the variable of each name in a section; "" is the top level."""
     within = f"{section.upper()}_" if section else ""
-    return {name: f"{PREFIX}{within}{name.upper()}" for name in types_in(section)}
+    return {name: f"{PREFIX}{within}{name.upper()}" for name in settings_in(section)}
 
 
 def values_in(environ: Mapping[str, str], section: str) -> dict[str, Value]:

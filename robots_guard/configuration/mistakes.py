@@ -19,7 +19,7 @@ from robots_guard.configuration.configuration import (
     values_of,
 )
 from robots_guard.configuration.environment import values_in
-from robots_guard.configuration.sections import GENERAL, SECTIONS, own_types, section_of
+from robots_guard.configuration.sections import GENERAL, SECTIONS, own_options, section_of
 from robots_guard.configuration.settings import Settings, kind_of
 from robots_guard.configuration.source import Value
 from robots_guard.errors import SettingsError
@@ -107,7 +107,7 @@ def _parts_of(file: ConfigFile, component: str) -> Iterator[ConfigFile]:
 def _check_type(component: str, name: str, value: Value, environ: Mapping[str, str]) -> None:
     """Raise SettingsError for a value of another type, or a reference to nothing."""
     alone = Configuration(component=component, values={name: value}, environ=environ)
-    if name in own_types(section_of(component)):
+    if name in own_options(section_of(component)):
         section_from(alone, {}, "{}", SECTIONS[component])
     else:
         value_from(alone, name)

@@ -9,32 +9,72 @@ are in `robots_guard.configuration.settings`.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from robots_guard.configuration.settings import (
-    PROXY_NAMES,
-    ProxySettings,
-    Setting,
-    described,
-    names_of,
-)
+from robots_guard.configuration.settings import SETTINGS, Setting, described, names_of
 from robots_guard.decisions.freshness import LONGEST_BACKOFF
-from robots_guard.decisions.site_settings import types_of
 
 Texts = tuple[str, ...]
+HOST_PORT = "HOST:PORT"
 ListenAddress = Annotated[
     str,
-    Meta(description="Address and port to listen on, as HOST:PORT; port 0 picks a free one."),
+    Meta(
+        description="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
+        extra={"metavar": HOST_PORT},
+    ),
 ]
 
 #: The component that has no section of its own: the commands, which read the top level only.
 GENERAL = "cli"
 
 
-class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
+class _ProgramSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the programs have that guard crawlers of any kind: the proxy and the decision
+    service."""
+
+    confdir: Annotated[
+        str,
+        Meta(
+            description="Directory of the CA certificate and key, which sign for inspected sites."
+            " `proxy` and `serve` have the same one by default.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    upstream_ca: Annotated[
+        str,
+        Meta(
+            description="PEM file of the CAs to trust for crawled sites, instead of the default"
+            " ones. For pages, Envoy and Squid get it by `--print-config`.",
+            extra={"path": "file"},
+        ),
+    ] = ""
+    workers: Annotated[
+        int, Meta(ge=1, le=64, description="Number of processes that share the work.")
+    ] = 1
+    metrics: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="Serve Prometheus metrics, `/health` and `/ready` on this port of"
+            " 127.0.0.1, and those of each further worker on the next one; 0: none.",
+            extra={"metavar": "PORT"},
+        ),
+    ] = 0
+    drain: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="Seconds to let permitted requests finish after SIGTERM.",
+        ),
+    ] = 10.0
+
+
+class ProxySection(_ProgramSection, frozen=True, kw_only=True):
     """What only `robots-guard proxy` has."""
 
     listen: ListenAddress = "127.0.0.1:8080"
@@ -54,56 +94,14 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
             extra={"is_secret": True, "path": "credentials"},
         ),
     ] = ""
-    body_limit: Annotated[
-        str,
-        Meta(
-            description="Largest request body kept in memory: bytes, or such as `512k` or `64m`."
-            " Responses are streamed.",
-            extra={"default": "64m"},
-        ),
-    ] = ""
-    confdir: Annotated[
-        str,
-        Meta(
-            description="Directory of the proxy's CA certificate and key.",
-            extra={"path": "file"},
-        ),
-    ] = ""
-    upstream_ca: Annotated[
-        str,
-        Meta(
-            description="PEM file of the CAs to trust for crawled sites, instead of the default"
-            " ones.",
-            extra={"path": "file"},
-        ),
-    ] = ""
     set: Annotated[
         Texts,
         Meta(
             description="Options of mitmproxy, as a list of `NAME=VALUE`. Options that bypass the"
             " guard are refused.",
-            extra={"is_pairs": True},
+            extra={"is_pairs": True, "metavar": "NAME=VALUE"},
         ),
     ] = ()
-    workers: Annotated[
-        int, Meta(ge=1, le=64, description="Number of processes that share the port.")
-    ] = 1
-    metrics: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=65535,
-            description="Serve Prometheus metrics on this port of 127.0.0.1; 0: none.",
-        ),
-    ] = 0
-    drain: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=3600,
-            description="Seconds to let requests in progress finish after SIGTERM.",
-        ),
-    ] = 10.0
     console: Annotated[
         bool,
         Meta(
@@ -112,7 +110,7 @@ class ProxySection(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
-class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
+class ServeSection(_ProgramSection, frozen=True, kw_only=True):
     """What only `robots-guard serve` has."""
 
     envoy: Annotated[
@@ -120,14 +118,14 @@ class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Answer Envoy's external authorization (`ext_authz` over HTTP) at this"
             " address: `unix:PATH`, or HOST:PORT of loopback. Empty: do not.",
-            extra={"path": "socket"},
+            extra={"path": "socket", "metavar": "ADDRESS"},
         ),
     ] = ""
     icap: Annotated[
         str,
         Meta(
             description="Answer the ICAP requests of Squid at this address. Empty: do not.",
-            extra={"path": "socket"},
+            extra={"path": "socket", "metavar": "ADDRESS"},
         ),
     ] = ""
     sds: Annotated[
@@ -135,7 +133,7 @@ class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Mint certificates for Envoy's inspected TLS at this address (secret"
             " discovery service). Empty: do not.",
-            extra={"path": "socket"},
+            extra={"path": "socket", "metavar": "ADDRESS"},
         ),
     ] = ""
     data_plane: Annotated[
@@ -143,7 +141,8 @@ class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Address and port on which Envoy or Squid listens for crawlers, as"
             " HOST:PORT. `--print-config` writes it, and requests that would lead back there are"
-            " refused."
+            " refused.",
+            extra={"metavar": HOST_PORT},
         ),
     ] = "127.0.0.1:8080"
     allow_remote: Annotated[
@@ -153,41 +152,6 @@ class ServeSection(msgspec.Struct, frozen=True, kw_only=True):
             " verdicts, and have robots.txt files fetched, without credentials."
         ),
     ] = False
-    confdir: Annotated[
-        str,
-        Meta(
-            description="Directory of the CA certificate and key; the proxy's by default.",
-            extra={"path": "file"},
-        ),
-    ] = ""
-    upstream_ca: Annotated[
-        str,
-        Meta(
-            description="PEM file of the CAs to trust for robots.txt files and, by"
-            " `--print-config`, for pages, instead of the default ones.",
-            extra={"path": "file"},
-        ),
-    ] = ""
-    workers: Annotated[
-        int, Meta(ge=1, le=64, description="Number of processes that share the addresses.")
-    ] = 1
-    metrics: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=65535,
-            description="Serve Prometheus metrics, `/health` and `/ready` on this port of"
-            " 127.0.0.1, and those of each further worker on the next one; 0: none.",
-        ),
-    ] = 0
-    drain: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=3600,
-            description="Seconds to wait after SIGTERM for the responses to permitted requests.",
-        ),
-    ] = 10.0
 
 
 class ConsoleSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +162,8 @@ class ConsoleSection(msgspec.Struct, frozen=True, kw_only=True):
         Texts,
         Meta(
             description="A list of further host names for which requests are answered. Required to"
-            " listen beyond loopback; put TLS in front of it."
+            " listen beyond loopback; put TLS in front of it.",
+            extra={"metavar": "NAME"},
         ),
     ] = ()
 
@@ -249,27 +214,19 @@ def section_of(component: str) -> str:
     return component if component in SECTIONS else ""
 
 
-@cache
-def own_types(section: str) -> dict[str, Any]:
-    """Return the type of each name that only one section has; "" has none."""
-    return types_of(SECTIONS[section]) if section else {}
-
-
-@cache
 def own_options(section: str) -> Mapping[str, Setting]:
     """Return what only one section has, as users see it; "" has nothing."""
     return described(SECTIONS[section]) if section else {}
 
 
 @cache
-def types_in(section: str) -> dict[str, Any]:
-    """Return the type of each name that may stand in a section; "" is the top level."""
-    settings = types_of(ProxySettings)
+def settings_in(section: str) -> Mapping[str, Setting]:
+    """Return each name that may stand in a section; "" is the top level."""
     if section == "":
-        return {name: settings[name] for name in PROXY_NAMES}
-    return {**{name: settings[name] for name in names_of(section)}, **own_types(section)}
+        return SETTINGS
+    return {**{name: SETTINGS[name] for name in names_of(section)}, **own_options(section)}
 
 
 def homes_of(name: str) -> list[str]:
     """Return the sections in which alone a name may stand."""
-    return [section for section in SECTIONS if name in own_types(section)]
+    return [section for section in SECTIONS if name in own_options(section)]

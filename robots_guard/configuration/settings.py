@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -121,6 +121,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                   configuration file it is relative to that file
         is_secret  true: the text is a secret, and is never shown
         is_pairs  true: the texts are NAME=VALUE, and the value of a secret's name is never shown
+        metavar   the form of a value in the help, if that is not the name
 
     `references` has the name and the text of each setting whose value the operator gave by
     reference (`env:NAME` or `file:PATH`), and which is therefore never shown.
@@ -234,14 +235,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"path": "file"},
         ),
     ] = ""
-    audit_rotate_bytes: Annotated[
-        int,
-        Meta(
-            ge=65_536,
-            le=10**15,
-            description="Bytes after which a writer begins a new file. It also does so at midnight (UTC).",
-        ),
-    ] = 268_435_456
     audit_retention_days: Annotated[
         int,
         Meta(
@@ -293,25 +286,16 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " request. Most clients wait longer than 25 s, and few retry after a 429.",
         ),
     ] = 25.0
-    decision_timeout: Annotated[
+    fetch_timeout: Annotated[
         float,
         Meta(
             gt=0,
             le=3600,
-            description="Seconds a request may wait for its decision; after that it is deferred.",
+            description="Seconds for the whole fetch of a robots.txt, including redirects."
+            " A sixth of it may pass until a connection stands, but 5 s in any case, and a third"
+            " until the first byte of a response, but 10 s in any case. A request that has no"
+            " decision after this time and a sixth is deferred.",
         ),
-    ] = 35.0
-    connect_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds to connect when fetching a robots.txt."),
-    ] = 5.0
-    first_byte_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds until the first byte of the response."),
-    ] = 10.0
-    fetch_timeout: Annotated[
-        float,
-        Meta(gt=0, le=3600, description="Seconds for the whole fetch, including redirects."),
     ] = 30.0
     fetch: Annotated[
         Literal["engine", "direct"],
@@ -383,11 +367,17 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def limits(self) -> Limits:
         """Return the limits of one fetch under these settings."""
+        total = self.fetch_timeout
         return Limits(
-            connect=self.connect_timeout,
-            first_byte=self.first_byte_timeout,
-            total=self.fetch_timeout,
+            connect=min(total, max(5.0, total / 6)),
+            first_byte=min(total, max(10.0, total / 3)),
+            total=total,
         )
+
+    @property
+    def decision_timeout(self) -> float:
+        """The seconds within which a request has its decision: a fetch, and the store around it."""
+        return self.fetch_timeout * 7 / 6
 
     def audit_level(self, component: str) -> AuditLevel:
         """Return how much an integration records.
@@ -439,7 +429,6 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fsync=self.audit_durability == "fsync",
             chain=self.audit == "evidence" or signer is not None,  # what a key signs is the chain
             signer=signer,
-            rotate_bytes=self.audit_rotate_bytes,
             settings=given | {"audit": self.audit_level(component)},
         )
 
@@ -550,14 +539,6 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="Set the agent's User-Agent on every request. This is `user_agent`, or the"
             " agent with the name of robots_guard. Behind Envoy or Squid, their configuration"
             " does it: see `robots-guard serve --print-config`."
-        ),
-    ] = False
-    serve_robots_from_cache: Annotated[
-        bool,
-        Meta(
-            description="Answer a crawler's own request for /robots.txt from the cache while the"
-            " copy is fresh. A copy that came by a [redirect](redirects.md) is not used. The"
-            " response to such a request is never put into the cache."
         ),
     ] = False
     body_memory: Annotated[
@@ -686,10 +667,9 @@ NAMES = tuple(types_of(Settings))
 PROXY_NAMES = (*NAMES, *(name for name in types_of(ProxySettings) if name not in NAMES))
 #: What means nothing to the decision service, whose data plane has the bodies and the tunnels.
 _NOT_SERVED = ("allow_unsafe", "passthrough", "body_memory")
-SERVE_NAMES = tuple(name for name in PROXY_NAMES if name not in _NOT_SERVED)
 _NAMES_OF: Mapping[str, tuple[str, ...]] = {
     Component.PROXY: PROXY_NAMES,
-    Component.SERVE: SERVE_NAMES,
+    Component.SERVE: tuple(name for name in PROXY_NAMES if name not in _NOT_SERVED),
 }
 
 
@@ -710,9 +690,19 @@ class Setting(NamedTuple):
     """A setting as users see it."""
 
     name: str
-    type: Any
+    annotated: Any  # its type with its Meta, as it was declared
     default: Any  # NODEFAULT if it is required or depends on the user
-    meta: Meta
+
+    @property
+    def type(self) -> Any:
+        """The type of the value."""
+        return get_args(self.annotated)[0]
+
+    @property
+    def meta(self) -> Meta:
+        """The bounds of the value, and what it means."""
+        meta: Meta = get_args(self.annotated)[1]
+        return meta
 
     @property
     def description(self) -> str:
@@ -742,25 +732,25 @@ class Setting(NamedTuple):
         return self.type is bool
 
     @property
+    def is_list(self) -> bool:
+        """Whether the value is a list of texts."""
+        return get_origin(self.type) is tuple
+
+    @property
     def extra(self) -> Mapping[str, Any]:
         """What the docstring of Settings lists."""
         return self.meta.extra or {}
 
 
-def described(kind: type[msgspec.Struct]) -> dict[str, Setting]:
+@cache
+def described(kind: type[msgspec.Struct]) -> Mapping[str, Setting]:
     """Return each described field of a struct."""
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    return {name: _setting(fields[name]) for name in types_of(kind)}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    return {name: Setting(name, each, defaults[name]) for name, each in types_of(kind).items()}
 
 
-def _setting(field: msgspec.structs.FieldInfo) -> Setting:
-    kind, meta = get_args(field.type)
-    return Setting(field.name, kind, field.default, meta)
-
-
-_DESCRIBED = described(ProxySettings)
 #: Every setting, in the order in which users see them.
-SETTINGS = {name: _DESCRIBED[name] for name in PROXY_NAMES}
+SETTINGS = {name: described(ProxySettings)[name] for name in PROXY_NAMES}
 
 
 #: How a framework writes the name of a setting: a pattern, or a function from a name.
@@ -785,7 +775,7 @@ def settings_of(
             ' or write agent = "mybot" into robots_guard.toml'
         )
     try:
-        return msgspec.convert(checked(values, types_of(kind)), kind, strict=False)
+        return msgspec.convert(checked(values, described(kind)), kind, strict=False)
     except SettingsError as error:
         raise SettingsError(respelled(str(error), spell)) from None
 
@@ -798,18 +788,19 @@ def require_known(names: Iterable[str], spelling: Spelling, kind: type[Settings]
             raise SettingsError(_describe_unknown(name, speller(spelling), kind))
 
 
-def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+def checked(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the values, with lists joined where their types are texts.
 
     Raises SettingsError for one that is not valid.
     """
-    joined = {name: _shape(value, types[name]) for name, value in values.items()}
+    joined = {name: _shape(value, settings[name]) for name, value in values.items()}
     for name, value in joined.items():
-        if isinstance(value, str) and value.startswith("~"):
-            _require_home(name, value, types[name])
-        if isinstance(value, list | tuple) and get_args(types[name])[0] is str:
+        setting = settings[name]
+        if isinstance(value, str) and value.startswith("~") and setting.extra.get("path") == "file":
+            _require_home(name, value)
+        if isinstance(value, list | tuple) and setting.type is str:
             raise SettingsError(f"{name} {values[name]!r} {_NOT_JOINED}")
-        if fault := wrong_type(value, types[name], strict=False):
+        if fault := wrong_type(value, setting.annotated, strict=False):
             raise SettingsError(f"{name} {values[name]!r} {fault}")
     return joined
 
@@ -817,10 +808,8 @@ def checked(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, An
 _NOT_JOINED = 'has a part that is neither text nor a number: write a list such as ["a", "b"]'
 
 
-def _require_home(name: str, value: str, kind: Any) -> None:
+def _require_home(name: str, value: str) -> None:
     """Raise SettingsError for a path in a home directory that is not known."""
-    if (get_args(kind)[1].extra or {}).get("path") != "file":
-        return
     try:
         Path(value).expanduser()
     except RuntimeError:
@@ -846,13 +835,12 @@ def respelled(
     return spell(name) + sentence[len(name) :]
 
 
-def _shape(value: Any, kind: Any) -> Any:
+def _shape(value: Any, setting: Setting) -> Any:
     """Join a list of texts and whole numbers with commas, because frameworks have settings that are
     lists, and ports are numbers. Where the type is a list, make one of a single text."""
-    is_list = get_origin(get_args(kind)[0]) is tuple
-    if is_list and isinstance(value, str):
+    if setting.is_list and isinstance(value, str):
         return [value]
-    if is_list or not isinstance(value, list | tuple):
+    if setting.is_list or not isinstance(value, list | tuple):
         return value
     if all(type(part) in (str, int) for part in value):  # a switch is an int, too
         return ",".join(map(str, value))

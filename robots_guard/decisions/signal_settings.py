@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from robots_guard.errors import SettingsError
 from robots_guard.protocol.robots import NAME
+from robots_guard.protocol.signals.content_signal import ContentUse
 from robots_guard.text import did_you_mean
 
 
@@ -35,6 +36,8 @@ class Use(StrEnum):
 
 
 _TOKEN = re.compile(NAME)
+#: The readings in `decisions/page_dialects.py`.
+PageDialectName = Literal["union", "google", "bing", "yandex", "kollar1996"]
 #: The uses that a reservation of text and data mining (TDMRep) denies: training is mining.
 RESERVED = (Use.TDM.value, Use.AI_TRAIN.value)
 PURPOSES = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
@@ -62,7 +65,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     page_dialect: Annotated[
-        Literal["union", "google", "bing", "yandex", "kollar1996"],
+        PageDialectName,
         Meta(
             description="How X-Robots-Tag and META robots are read: `union`, `google`, `bing`,"
             " `yandex` or `kollar1996`. `union` is the strictest of all documented readings. Each"
@@ -77,7 +80,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "allow"
     content_use: Annotated[
-        Literal["immediate", "reference", "full"],
+        ContentUse,
         Meta(
             description="The crawler's level of use, for `use=` in Content-Signal:"
             " `immediate` (keeps nothing), `reference` (index, excerpt and link) or `full`."

@@ -17,6 +17,7 @@ from msgspec import Meta
 from robots_guard.decisions.pacing import LONGEST_DELAY
 from robots_guard.decisions.signal_settings import SignalSettings
 from robots_guard.errors import SettingsError
+from robots_guard.protocol.paths import MatchingName
 from robots_guard.text import wrong_type
 
 
@@ -96,7 +97,7 @@ class SiteSettings(PolicySettings, frozen=True, kw_only=True):
         ),
     ] = "rfc9309"
     matching: Annotated[
-        Literal["spec", "standard", "strict"],
+        MatchingName,
         Meta(
             description="Which spellings of a URL count as the same: `spec`, `standard` or"
             " `strict`. `spec` is as RFC 9309 says; `standard` adds `/./`, `//`, `;x` and the"

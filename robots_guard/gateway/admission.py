@@ -28,12 +28,10 @@ import msgspec
 
 from robots_guard.decisions.freshness import asked_to_wait
 from robots_guard.decisions.pacing import MAX_TURN_AGE
-from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.destinations import NotLookedUp
-from robots_guard.gateway.refusal import ProxyReply, cached_copy
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
@@ -161,17 +159,6 @@ class Admission:
     async def take_turn(self, decision: Decision, patience: float) -> Decision:
         """Take the origin's turn for a permitted request; return the decision to act on at once."""
         return self._remember(await self._guard.turn(decision, patience))
-
-    async def cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
-        """Return the cached robots.txt as the response to a client's own request for it; None if the
-        request is another one or no fresh copy may be served."""
-        guard, origin = self._guard, decision.question.origin
-        if decision.verdict.reason is not Reason.ROBOTS_TXT or method not in ("GET", "HEAD"):
-            return None
-        if not guard.has_usable_policy(origin):
-            return None
-        policy = await guard.policy(origin)
-        return cached_copy(policy, self._now(), guard.terms(origin).dialect, method=method)
 
     def _remember(self, decision: Decision) -> Decision:
         self._deferrals.remember(decision)

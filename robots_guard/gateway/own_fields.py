@@ -23,7 +23,7 @@ from robots_guard.decisions.page_dialects import UNION
 from robots_guard.decisions.uses import Uses, UseState
 from robots_guard.protocol.signals.statement import Place, Statement
 
-VERDICT = "Robots-Guard"  # of a refusal, and of a robots.txt from the cache
+VERDICT = "Robots-Guard"  # of a refusal
 SIGNALS = "Robots-Guard-Signals"
 OWN_FIELDS = (VERDICT, SIGNALS)
 

@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from robots_guard.decisions.freshness import Freshness
-from robots_guard.decisions.policy import Policy
 from robots_guard.decisions.reasons import Party, Reason, meaning_of
 from robots_guard.decisions.verdict import Action, Decision, Subresource
 from robots_guard.gateway.own_fields import SIGNALS, VERDICT, signals_field
 from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
-from robots_guard.protocol.dialect import Dialect
 
 if TYPE_CHECKING:
     import jinja2
@@ -149,32 +146,6 @@ def _unavailable(
     more = (("Cache-Control", "no-store"), ("Content-Type", "application/problem+json"))
     problem = {"title": "Service Unavailable", "status": 503, **members}
     return ProxyReply(503, (*fields, *more), b"" if method == "HEAD" else _json(problem))
-
-
-def cached_copy(
-    policy: Policy, now: float, dialect: Dialect, *, method: str = "GET"
-) -> ProxyReply | None:
-    """A fresh policy's document, as the site served it at its own /robots.txt; None if there is none.
-
-    A document that was fetched through a redirect is not served: a client that follows the redirect
-    itself is judged at each hop, and must not get more from the cache than it may fetch.
-    """
-    document = policy.document
-    if (
-        document is None
-        or policy.trouble is not None
-        or policy.freshness(now, dialect) is not Freshness.FRESH
-    ):
-        return None
-    if document.redirects or document.url != policy.origin.robots_url:
-        return None
-    fields = (
-        (VERDICT, f"pass; reason={Reason.ROBOTS_TXT}; copy"),
-        ("Age", str(max(0, int(now - document.fetched_at)))),
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("X-Content-Type-Options", "nosniff"),
-    )
-    return ProxyReply(document.status, fields, b"" if method == "HEAD" else document.body)
 
 
 def _json(members: dict[str, object]) -> bytes:

@@ -299,11 +299,6 @@ class Guard:
         terms = self.terms(origin)
         return terms.pinned is not None and not terms.needs_reservations
 
-    def has_usable_policy(self, origin: Origin) -> bool:
-        """Whether a usable policy is in memory, so that `peek` will most likely answer."""
-        cached = self._cache.get_local(origin)
-        return cached is not None and self._checks.is_usable(cached)
-
     def fresh_for(self, origin: Origin) -> float | None:
         """Return the seconds for which the policy in memory stays fresh, 0 if it is stale; None if
         no usable policy is in memory. A pinned one is always fresh."""

@@ -234,8 +234,6 @@ class Enforcer:
             if decision is None or self._can_wait_out(decision):
                 return self._await_decision(flow, judged, decision)
             self.on_decision(decision)
-            if decision.verdict.reason is Reason.ROBOTS_TXT:
-                return self._serve_or_act(flow, decision, judged)
             self._act(flow, decision, judged)
         except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
             self._refuse_on_error(error, flow)
@@ -255,23 +253,9 @@ class Enforcer:
             decision = await self._wait_out(flow, judged.wire, decision)
             judged = judged._replace(held=CLOCKS.monotonic() - began)
             self.on_decision(decision)
+            self._act(flow, decision, judged)
         except Abandoned:
             self._permits.release(flow)
-        except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
-            self._refuse_on_error(error, flow)
-        else:
-            await self._serve_or_act(flow, decision, judged)
-
-    async def _serve_or_act(
-        self, flow: http.HTTPFlow, decision: Decision, judged: JudgedRequest
-    ) -> None:
-        """Answer a request for a cached robots.txt, or act on the decision."""
-        try:
-            copy = await self._cached_robots_txt(flow, decision)
-            if copy is None:
-                self._act(flow, decision, judged)
-            else:
-                self._refuse(flow, copy)
         except Exception as error:  # noqa: BLE001  `_refuse_on_error` logs it
             self._refuse_on_error(error, flow)
 
@@ -331,14 +315,6 @@ class Enforcer:
     async def _hold(self, flow: http.HTTPFlow, client: str, work: Coroutine[Any, Any, T]) -> T:
         """Wait for work that may take long. Raises Abandoned if the client leaves meanwhile."""
         return await self._waits.run(work, client, (flow.client_conn.id, flow.id))
-
-    async def _cached_robots_txt(
-        self, flow: http.HTTPFlow, decision: Decision
-    ) -> ProxyReply | None:
-        _, admission, settings = self._service.guard_or_raise()
-        if not settings.serve_robots_from_cache:
-            return None
-        return await admission.cached_robots_txt(decision, flow.request.method)
 
     def _act(self, flow: http.HTTPFlow, decision: Decision, judged: JudgedRequest) -> None:
         if decision.verdict.action is Action.PASS:

@@ -12,7 +12,7 @@ be more forms than strictly needed.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from robots_guard.errors import SettingsError
 from robots_guard.protocol.percent import CHANGED_ESCAPE, canonical
@@ -27,7 +27,8 @@ from robots_guard.protocol.readings import (
 
 TARGET_CAP = 8_192
 
-MATCHINGS = ("spec", "standard", "strict")
+MatchingName = Literal["spec", "standard", "strict"]
+MATCHINGS: tuple[str, ...] = get_args(MatchingName)
 
 
 class Matching(NamedTuple):

@@ -17,6 +17,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from robots_guard.configuration import (
     Configuration,
     ScrapySection,
+    own_options,
     read_configuration,
     section_from,
     settings_from,
@@ -28,9 +29,7 @@ from robots_guard.protocol.robots import NAME
 
 PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"
-META_BYPASS = PREFIX + "META_BYPASS"
 FALLBACK_SCHEDULER = PREFIX + "FALLBACK_SCHEDULER"
-MAX_IDLE = PREFIX + "MAX_IDLE"
 CONFIG = PREFIX + "CONFIG"
 _SPELLING = PREFIX + "{}"
 # seconds; long, because downloads that bypass the scheduler (media) delay no other request
@@ -56,7 +55,7 @@ def is_enabled(settings: BaseSettings) -> bool:
     If a project sets it, nothing else is read, so that an unusable file can be switched off, too.
     """
     if settings.get(ENABLED) is None:
-        return _section(_configuration(settings), {}).enabled
+        return section_from(_configuration(settings), {}, _SPELLING, ScrapySection).enabled
     try:
         return settings.getbool(ENABLED, True)
     except ValueError as error:
@@ -81,17 +80,17 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
         for name, value in settings.items()
         if isinstance(name, str)
         and name.startswith(PREFIX)
-        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER, MAX_IDLE, CONFIG)
+        and name not in (ENABLED, FALLBACK_SCHEDULER, CONFIG)
         and value is not None
     }
+    own = {name: values.pop(name) for name in own_options(Component.SCRAPY) if name in values}
     configuration = _configuration(settings)
     defaults: dict[str, Any] = {"hold_max": HOLD_MAX}
     if not values.get("agent"):
         values.pop("agent", None)
         if "agent" not in configuration.values:
             defaults["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
-    own = {"meta_bypass": settings.get(META_BYPASS), "max_idle": settings.get(MAX_IDLE)}
-    section = _section(configuration, own)
+    section = section_from(configuration, own, _SPELLING, ScrapySection)
     return ScrapyOptions(
         settings=settings_from(configuration, values, _SPELLING, defaults=defaults),
         meta_bypass=section.meta_bypass,
@@ -118,11 +117,6 @@ def _configuration(settings: BaseSettings) -> Configuration:
 
 #: What was read for each settings object that is in use, and the name of the file to read.
 _READ: dict[int, tuple[str | None, Configuration]] = {}
-
-
-def _section(configuration: Configuration, given: dict[str, Any]) -> ScrapySection:
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return section_from(configuration, chosen, _SPELLING, ScrapySection)
 
 
 def can_enforce_signals(settings: Settings) -> bool:

@@ -67,7 +67,6 @@ _METHOD = b"robots-guard-method"
 
 _REPORTED = frozenset(name.encode() for name in (*FIELDS, "retry-after", "content-type"))
 _FORBIDDEN = 403
-_SUCCESSES = range(200, 300)
 _CLIENT_ERRORS = range(400, 500)
 _PREFIXES = tuple((f"{prefix}/".encode(), scheme) for prefix, scheme in CHECKS.items())
 _RESPOND = RESPOND.encode()
@@ -256,9 +255,7 @@ def _socket_address(address: Address, port: int) -> bytes:
 def carried(reply: ProxyReply) -> HttpReply:
     """Return the response by which ext_authz hands a reply to the client."""
     status = CARRIERS.get(reply.status, reply.status)
-    if status in _SUCCESSES:  # a copy of a robots.txt has the status that the site has sent
-        status = CARRIERS[200]
-    elif status not in _CLIENT_ERRORS:
+    if status not in _CLIENT_ERRORS:
         status = _FORBIDDEN
     return HttpReply(status, reply.headers, reply.body)
 

@@ -184,7 +184,7 @@ class DecisionService:
 
     async def _admit_later(self, inquiry: _Inquiry, decision: Decision | None) -> Answer:
         """Admit a request that has to wait: for its decision, if there is none yet, for its address,
-        for its turn, or for the robots.txt in the cache."""
+        or for its turn."""
         method = inquiry.wire.method
         self._calls += 1
         try:
@@ -193,8 +193,6 @@ class DecisionService:
             deadline = CLOCKS.monotonic() + self._patience(inquiry)
             decision = await self._wait_out(inquiry, decision, deadline)
             self.on_decision(decision)
-            if reply := await self._cached_robots_txt(inquiry, decision):
-                return reply
             # Before the turn, which would grow old during a lookup.
             address = await self._address(inquiry, decision)
             decision = await self._with_turn(inquiry, decision, deadline)
@@ -206,10 +204,8 @@ class DecisionService:
 
     def _must_wait(self, decision: Decision) -> bool:
         """Whether a decision cannot, or need not, be acted on at once."""
-        return (
-            _needs_turn(decision)
-            or self._may_be_cached_robots_txt(decision)
-            or self._admission.can_wait_out(decision, self.settings.hold_max)
+        return _needs_turn(decision) or self._admission.can_wait_out(
+            decision, self.settings.hold_max
         )
 
     def _patience(self, inquiry: _Inquiry) -> float:
@@ -285,16 +281,6 @@ class DecisionService:
         return _refusal_of(
             await self._destinations.objection_to_origin(origin, in_tunnel=in_tunnel)
         )
-
-    def _may_be_cached_robots_txt(self, decision: Decision) -> bool:
-        is_asked = decision.verdict.reason is Reason.ROBOTS_TXT
-        return is_asked and self.settings.serve_robots_from_cache
-
-    async def _cached_robots_txt(self, inquiry: _Inquiry, decision: Decision) -> ProxyReply | None:
-        if not self._may_be_cached_robots_txt(decision):
-            return None
-        copy = self._admission.cached_robots_txt(decision, inquiry.wire.method)
-        return await self._hold(inquiry, copy)
 
     def _permit(self, decision: Decision, method: str, address: Address | None) -> Answer:
         """Permit a request that has its turn. Its turn counts from now until it is answered."""

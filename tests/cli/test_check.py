@@ -131,7 +131,7 @@ def test_stale_policy_is_used_while_it_is_refreshed(apart, net, tmp_path):
     store.put(stale, time.time())
     store.close()
     began = time.monotonic()
-    ran = apart("check", "--first-byte-timeout", "60", f"{site.url}/private/")
+    ran = apart("check", "--fetch-timeout", "90", f"{site.url}/private/")
 
     assert (ran.status, ran.err) == (1, "")
     assert rows(ran.out)[0][1] == "disallowed"

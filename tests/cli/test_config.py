@@ -16,7 +16,7 @@ import pytest
 from configuration.test_mistakes import IN_A_FILE
 
 from robots_guard.app.cli.config.schema import schema_text
-from robots_guard.configuration.sections import SECTIONS, own_options, types_in
+from robots_guard.configuration.sections import SECTIONS, own_options, settings_in
 from robots_guard.text import DOCUMENTATION
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -125,11 +125,11 @@ def test_show_all_has_every_value_of_a_component(here, file):
         names = [name for name, _, _ in shown]
         assert len(names) == len(set(names))
         if component in SECTIONS:
-            assert set(names) == set(types_in(component))
+            assert set(names) == set(settings_in(component))
         by_name = {name: (value, source) for name, value, source in shown}
         assert by_name["max_defer"] == ("900", "default")
     shown = rows_of(_show(here, file, "--component", "proxy", "--all"))
-    assert ["body_limit", "64m", "default"] in shown
+    assert ["body_memory", "256m", "default"] in shown
 
 
 def _show(here, file, *options):
@@ -224,7 +224,7 @@ def test_a_new_file_has_no_mistake_with_and_without_its_lines(here, folder, comp
     names = {*filled} | {name for section in SECTIONS for name in filled.get(section, {})}
     assert {"agent", "store", "audit_log", "max_defer"} <= names
     if component:
-        assert set(types_in(component)) == names - {component}
+        assert set(settings_in(component)) == names - {component}
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -433,7 +433,7 @@ def test_bare_command_prints_help(here):
 
 
 def test_help_lists_settings_in_sections(here):
-    from robots_guard.app.cli.options import OTHER, SECTIONS
+    from robots_guard.app.cli.options import HEADINGS, OTHER
     from robots_guard.app.cli.proxy import proxy
     from robots_guard.configuration.settings import PROXY_NAMES
 
@@ -443,7 +443,7 @@ def test_help_lists_settings_in_sections(here):
         option.name: option.section for option in proxy.params if option.name in PROXY_NAMES
     }
 
-    assert sorted(titles) == sorted(["Options", *SECTIONS, OTHER, "Commands"])
+    assert sorted(titles) == sorted(["Options", *HEADINGS, OTHER, "Commands"])
     assert set(sections) == set(PROXY_NAMES)
     assert sections["audit_log"] == "Audit log"
     assert sections["purpose_tokens"] == "Use of content"

@@ -114,13 +114,13 @@ IN_A_FILE = {
         1,
         "min_delay -1 is out of range: use 0 to 86400 seconds",
     ),
-    "no time at all": ("connect_timeout = 0", 1, "use more than 0 and at most 3600 seconds"),
+    "no time at all": ("fetch_timeout = 0", 1, "use more than 0 and at most 3600 seconds"),
     "half a day": (
         "audit_retention_days = 0.5",
         1,
         "audit_retention_days 0.5 is not a whole number",
     ),
-    "too small a file": ("audit_rotate_bytes = 100", 1, "is out of range: use 65536 to"),
+    "less than nothing": ("audit_retention_bytes = -1", 1, "is out of range: use 0 to"),
     "yes for a switch": ('report_only = "perhaps"', 1, "is not a switch: use true or false"),
     "a number for a text": ("overrides = 3", 1, "overrides 3 is not text: put it in quotes"),
     "a value that is not known": (

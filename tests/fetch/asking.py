@@ -24,8 +24,6 @@ from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import split_url
 
 BRIEF = {
-    "connect_timeout": "10",
-    "first_byte_timeout": "10",
     "fetch_timeout": "20",
     "audit": "all",
 }

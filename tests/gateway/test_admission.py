@@ -196,20 +196,6 @@ async def test_an_ambiguous_request_needs_no_refusal(free):
     assert decision.verdict.reason is Reason.AMBIGUOUS_AUTHORITY
 
 
-async def test_a_robots_txt_is_served_from_the_cache(free):
-    robots_txt = wire(target="/robots.txt")
-    asked = await free.judge(robots_txt, ["mybot"], no_refusal)
-    assert await free.cached_robots_txt(asked, "GET") is None, "nothing is cached yet"
-    page = await free.judge(wire(), ["mybot"], no_refusal)
-
-    copy = await free.cached_robots_txt(asked, "GET")
-
-    assert (copy.status, copy.body) == (200, FREE)
-    assert (await free.cached_robots_txt(asked, "HEAD")).body == b""
-    assert await free.cached_robots_txt(asked, "POST") is None
-    assert await free.cached_robots_txt(page, "GET") is None
-
-
 async def test_bad_input_ends_in_a_recorded_refusal(free, tmp_path):
     decision = await free.admit(msgspec.structs.replace(ask(), target=None))
     (record,) = entries(tmp_path, Filter(kind=None, reason="internal-error"))

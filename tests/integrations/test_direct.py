@@ -23,8 +23,7 @@ def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
     rules, none, slow = net.origin(RULES), net.origin(404), net.origin(Reply(hang=True))
     settings = {
         "ROBOTS_GUARD_FETCH": "direct",
-        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
-        "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
+        "ROBOTS_GUARD_FETCH_TIMEOUT": 6,
     }
     settings |= {"ROBOTS_GUARD_AUDIT": "all", **MODES[mode].get("settings", {})}
     pages = [f"{rules.url}/private/x", f"{rules.url}/open", f"{none.url}/open", f"{slow.url}/open"]
@@ -45,7 +44,7 @@ def test_many_silent_origins_delay_no_other_without_an_asyncio_loop(net):
     site = net.origin(RULES)
     settings = {
         "ROBOTS_GUARD_FETCH": "direct",
-        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5,
+        "ROBOTS_GUARD_FETCH_TIMEOUT": 10,
         "TWISTED_REACTOR": EPOLL,
     }
     pages = [*(f"{each.url}/x" for each in silent), f"{site.url}/open"]

@@ -33,8 +33,6 @@ from support.programs import program
 from robots_guard.testing import Loopback, RecordingOrigin
 
 BRIEF = {
-    "connect_timeout": "8",
-    "first_byte_timeout": "8",
     "fetch_timeout": "10",
     "audit": "all",
 }

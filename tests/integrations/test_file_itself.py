@@ -78,17 +78,6 @@ def test_it_waits_as_long_as_a_page_would(net, tmp_path, start):
     assert min(gaps(site)) >= DELAY * 0.99
 
 
-def test_a_response_from_the_cache_takes_no_turn(net, tmp_path):
-    site = net.origin(LONG)
-    with proxy(tmp_path, serve_robots_from_cache="true") as integration:
-        assert plain(integration, f"{site.url}/private/x").status == 403
-        copies = [plain(integration, f"{site.url}/robots.txt") for _ in range(3)]
-        assert plain(integration, f"{site.url}/open").status == 200
-
-    assert {(copy.status, copy.body) for copy in copies} == {(200, LONG.encode())}
-    assert len(site.robots_fetches) == 1
-
-
 def test_an_unknown_delay_is_not_kept(net, tmp_path):
     site = net.origin(LONG)
     with proxy(tmp_path) as integration:

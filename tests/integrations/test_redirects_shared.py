@@ -19,7 +19,7 @@ def test_two_sites_that_redirect_to_each_other_block_no_proxy(net, tmp_path):
     other = net.origin(
         lambda _: Reply(status=301, headers=(("Location", f"{one.url}/y"),), delay=0.5)
     )
-    settings = {"store": store, "fetch_timeout": "60", "decision_timeout": "60"}
+    settings = {"store": store, "fetch_timeout": "60"}
     with (
         proxy(tmp_path / "one", **settings) as first,
         proxy(tmp_path / "two", **settings) as second,

@@ -28,7 +28,7 @@ from support.programs import program
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
 SCRAPY, PLAIN, HTTP2 = WAYS = ("scrapy", "http/1.1", "http/2")
-TIMES = {"connect_timeout": "8", "first_byte_timeout": "8", "fetch_timeout": "10"}
+TIMES = {"fetch_timeout": "10"}
 _SAYS = re.compile(r"[a-z-]+: (?P<signal>[a-z-]+) \((?:line \d+ of )?(?P<place>[a-z.]+)\) says ")
 
 Records = dict[str, list[dict[str, Any]]]  # by URL

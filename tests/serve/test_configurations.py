@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,17 @@ def test_squid_cannot_ask_at_a_unix_socket():
 
 
 def test_the_program_waits_longer_than_the_service_may_take():
-    values = values_of(plan(decision_timeout=20, hold_max=7))
+    values = values_of(plan(fetch_timeout=18, hold_max=7))
 
-    assert values["timeout"] > 27
+    assert values["timeout"] > 28
+
+
+def test_envoy_gets_a_time_that_it_can_read():
+    """A duration of protobuf has nine decimals at most."""
+    text = render("envoy", plan(fetch_timeout=0.4, hold_max=0.1))
+
+    (timeout,) = re.findall(r"cluster: robots_guard, timeout: [0-9]+\.?([0-9]*)s", text)
+    assert len(timeout) <= 9
 
 
 def test_the_templates_get_the_ports_and_networks_of_the_settings():

@@ -11,7 +11,6 @@ from robots_guard.gateway.placeholders import PLACEHOLDERS
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.serve.ext_authz import CARRIERS, ExtAuthz, carried
 from robots_guard.serve.http_listener import DataPlaneRequest, HttpReply
-from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 PACED = "User-agent: *\nDisallow: /private/\nCrawl-delay: 60\n"
@@ -119,19 +118,6 @@ async def test_a_host_that_cannot_be_looked_up_is_no_failure_of_the_guard(serve,
 def test_no_reply_is_taken_for_a_permission_or_a_fault(status):
     """ext_authz takes a 200 for a permission, and every status from 500 for a fault of the service."""
     assert 400 <= carried(ProxyReply(status, (), b"")).status < 500
-
-
-async def test_a_copy_of_a_robots_txt_is_a_success_whatever_its_site_has_sent(serve, net):
-    site = net.origin(Reply(status=203, body=RULES))
-    envoy = ExtAuthz(serve(serve_robots_from_cache=True))
-    fields = ((b"host", f"{site.address}:{site.port}".encode()),)
-
-    for target in (b"/open", b"/robots.txt"):
-        reply = envoy.answer(DataPlaneRequest(b"GET", b"/check/http" + target, fields))
-        if not isinstance(reply, bytes | HttpReply):
-            reply = await reply()
-
-    assert (reply.status, reply.body.decode()) == (CARRIERS[200], RULES)
 
 
 def test_the_statuses_of_placeholders_are_translated_back():

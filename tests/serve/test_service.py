@@ -97,7 +97,6 @@ async def test_an_answer_at_once_is_that_after_waiting(
             agents=str(users),
             hold_max=0.0,
             connect_ports="443",
-            serve_robots_from_cache=True,
         )
         for name in ("at_once", "later")
     ]
@@ -231,17 +230,6 @@ async def test_each_user_has_an_agent(serve, net, tmp_path):
     assert isinstance(await service.admit(to(f"{site.url}/a")), Admitted)
     assert (await service.admit(to(f"{site.url}/a"), user="alice")).status == 403
     assert isinstance(await service.admit(to(f"{site.url}/a"), user="bob"), Admitted)
-
-
-async def test_a_client_gets_the_cached_robots_txt(serve, net):
-    site = net.origin(RULES)
-    service = serve(serve_robots_from_cache=True)
-    await service.admit(to(f"{site.url}/open"))
-
-    reply = await service.admit(to(f"{site.url}/robots.txt"))
-
-    assert (reply.status, reply.body) == (200, RULES.encode())
-    assert len(site.robots_fetches) == 1
 
 
 # -- turns -----------------------------------------------------------------------------------------

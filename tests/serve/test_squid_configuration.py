@@ -49,7 +49,7 @@ def test_the_settings():
             connect_ports="443, 8000-8999",
             allow_private="10.1.0.0/16, fd00::/64",
             hold_max=4.5,
-            decision_timeout=20.2,
+            fetch_timeout=17.4,
             set_user_agent=True,
             user_agent='my"bot\\',
         )

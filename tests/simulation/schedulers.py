@@ -52,7 +52,7 @@ class Scheduler:
         for entry in list(self.waiting):
             request, question = entry
             ticket = next(self._tickets)
-            known = self._worker.guard.has_usable_policy(question.origin)
+            known = self._worker.guard.fresh_for(question.origin) is not None
             if self.deferrals.admit(ticket, str(question.origin), now, known=known):
                 self.waiting.remove(entry)
                 self._leave(ticket, request, question)
@@ -87,9 +87,7 @@ class Scheduler:
     async def _process(self, ticket: Hashable, request: Request, question: Question) -> None:
         worker = self._worker
         await worker.runtime.sleep(worker.history.random.random() * 0.01)
-        if self.deferrals.is_probing(ticket) and not worker.guard.has_usable_policy(
-            question.origin
-        ):
+        if self.deferrals.is_probing(ticket) and worker.guard.fresh_for(question.origin) is None:
             origin = self.deferrals.fetch(ticket)
             worker.runtime.spawn(self._prepare(origin, question))
             self._put(request, question)

@@ -17,43 +17,33 @@ from robots_guard.app.cli.group import SectionedCommand
 from robots_guard.app.cli.options import (
     address,
     chosen,
+    component_options,
     invocation_from,
     naming_places,
-    section_option,
-    section_values,
+    section_from,
     settings_from,
-    settings_options,
 )
 from robots_guard.configuration import ConsoleSection
 from robots_guard.configuration.settings import Settings
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.invocation import EVIDENCE, Invocation
 
-LISTEN = "127.0.0.1:8099"
+LISTEN = ConsoleSection().listen
 _NAME = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]")
 DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read without --agent
 
 
 @click.command(cls=SectionedCommand)
-@settings_options
-@section_option("console", "listen")
-@click.option(
-    "--host",
-    multiple=True,
-    metavar="NAME",
-    help="Also answer requests for this host name. Required to listen beyond loopback; put TLS in front of it. "
-    "May be repeated.",
-)
-def console(listen: str | None, host: tuple[str, ...], **values: Any) -> None:
+@component_options("console")
+def console(**values: Any) -> None:
     """Show the audit log, the policies and the overrides in a browser, at the printed address.
 
     The address contains an access token. Anyone who has it can read everything that is recorded and,
     with --agent, make the console fetch an origin's robots.txt.
     """
     settings = settings_from(values, "console", agent=DEFAULT_AGENT)
-    given = {"listen": listen, "host": host}
-    own = section_values("console", given, ConsoleSection)
-    with naming_places("console", given):
+    own = section_from("console", values, ConsoleSection)
+    with naming_places("console", values):
         validate_host_names(own.host)
         listener = _open_listener(*_address(own.listen, own.host))
     with contextlib.closing(listener):

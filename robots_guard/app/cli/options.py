@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
@@ -22,17 +21,14 @@ from robots_guard.configuration import (
     Configuration,
     own_options,
     read_configuration,
-    section_from,
     value_from,
 )
+from robots_guard.configuration import section_from as configured_section
 from robots_guard.configuration import settings_from as configured_settings
 from robots_guard.configuration.elsewhere import invocation_of
+from robots_guard.configuration.sections import GENERAL, section_of
 from robots_guard.configuration.settings import (
-    NAMES,
-    PROXY_NAMES,
-    SERVE_NAMES,
     SETTINGS,
-    ProxySettings,
     Setting,
     Settings,
     default_store,
@@ -47,6 +43,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=Settings)
 T = TypeVar("T", bound=msgspec.Struct)
 
 _CONFIGURATIONS = "robots_guard.configurations"  # in click's `meta`
@@ -54,18 +51,19 @@ _CONFIGURATIONS = "robots_guard.configurations"  # in click's `meta`
 
 def settings_options(command: F) -> F:
     """Add an option for each setting to a command; each value is text, or None if it was not given."""
-    return _with_options(help_all_option(command), NAMES)
+    return component_options(GENERAL)(command)
 
 
-def proxy_options(command: F) -> F:
-    """Do the same as `settings_options`, including the settings that only the proxy has."""
-    return _with_options(help_all_option(command), PROXY_NAMES)
+def component_options(component: str) -> Callable[[F], F]:
+    """Do the same as `settings_options` with each setting that a component has, and with what only
+    its section has."""
 
+    def add(command: F) -> F:
+        for name in reversed([*own_options(section_of(component))]):
+            command = section_option(component, name)(command)
+        return _with_options(help_all_option(command), names_of(component))
 
-def serve_options(command: F) -> F:
-    """Do the same as `proxy_options`, without the settings that mean nothing to the decision
-    service."""
-    return _with_options(help_all_option(command), SERVE_NAMES)
+    return add
 
 
 def _with_options(command: F, names: Sequence[str]) -> F:
@@ -75,14 +73,7 @@ def _with_options(command: F, names: Sequence[str]) -> F:
     return command
 
 
-_FETCHING = (
-    "store",
-    "audit_log",
-    "connect_timeout",
-    "first_byte_timeout",
-    "fetch_timeout",
-    "user_agent",
-)
+_FETCHING = ("store", "audit_log", "fetch_timeout", "user_agent")
 
 
 def fetch_options(command: F) -> F:
@@ -115,8 +106,8 @@ def overrides_option(command: F) -> F:
     return _option("overrides")(config_option(command))
 
 
-#: The sections of the help, and the settings in each; `*` stands for any text.
-SECTIONS = {
+#: The headings of the help, and the settings below each; `*` stands for any text.
+HEADINGS = {
     "Crawler": ("agent", "agent_from", "agents", "*user_agent"),
     "Store": ("store*",),
     "Audit log": ("audit*",),
@@ -131,7 +122,7 @@ SECTIONS = {
         "max_defer",
     ),
     "Delays": ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max"),
-    "Fetching robots.txt": ("fetch*", "*_timeout", "allow_private"),
+    "Fetching robots.txt": ("fetch*", "allow_private"),
     "Use of content": (
         *("purpose*", "signals", "page_dialect", "content_use", "noindex_action"),
         "on_unknown",
@@ -145,9 +136,9 @@ COMMON = (
 )
 
 
-def section_of(name: str) -> str:
-    """Return the section of the help in which a setting is listed."""
-    for title, patterns in SECTIONS.items():
+def heading_of(name: str) -> str:
+    """Return the heading of the help below which a setting is listed."""
+    for title, patterns in HEADINGS.items():
         if any(_is_match(name, pattern) for pattern in patterns):
             return title
     return OTHER
@@ -163,55 +154,53 @@ def _is_match(name: str, pattern: str) -> bool:
 
 def _option(name: str) -> Callable[[F], F]:
     setting = SETTINGS[name]
-    flag = f"--{name.replace('_', '-')}"
-    repeats = setting.extra.get("repeats", False)
-    help_text = setting.summary + (" May be repeated." if repeats else "") + _default_note(setting)
+    place = {"section": heading_of(name), "is_common": name in COMMON}
+    return _option_for(setting, setting.summary, **place)
+
+
+def section_option(section: str, name: str) -> Callable[[F], F]:
+    """Return the option for a value that only one section has; its help is the description there."""
+    setting = own_options(section)[name]
+    return _option_for(setting, setting.description.replace("`", ""))
+
+
+def _option_for(setting: Setting, meaning: str, **attributes: Any) -> Callable[[F], F]:
+    """The option for a setting. Its value is text, true or false, and None if it was not given."""
+    flag = as_option(setting.name)
+    repeats = setting.is_list or setting.extra.get("repeats", False)
     if setting.is_switch:
-        return click.option(
-            f"{flag}/--no-{flag[2:]}",
-            name,
-            cls=SettingOption,
-            section=section_of(name),
-            is_common=name in COMMON,
-            default=None,
-            help=help_text,
-        )
+        flag = f"{flag}/--no-{flag[2:]}"
+        attributes["default"] = None
+    else:
+        attributes["metavar"] = setting.extra.get("metavar", setting.name.upper())
+        attributes["multiple"] = repeats
+        attributes["shell_complete"] = partial(_complete, setting)
+    note = " May be repeated." if repeats else ""
     return click.option(
         flag,
-        name,
+        setting.name,
         cls=SettingOption,
-        section=section_of(name),
-        is_common=name in COMMON,
-        metavar=name.upper(),
-        multiple=repeats,
-        help=help_text,
-        shell_complete=_complete,
+        help=meaning + note + _default_note(setting),
+        **attributes,
     )
 
 
-#: The settings that name a file or a directory; their type is text.
-_FILES = ("agents", "audit_log", "audit_signing_key", "overrides")
-
-
 def _complete(
+    setting: Setting,
     ctx: click.Context,  # noqa: ARG001  click's signature
-    param: click.Parameter,
+    param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem]:
     """Return the completions for the value of a setting: the words of its type, or files."""
     from click.shell_completion import CompletionItem
 
-    name = param.name or ""
-    if name in _FILES:
+    if setting.extra.get("path") == "file":
         return [CompletionItem(incomplete, type="file")]
-    kind = SETTINGS[name].type
     words: Iterable[object] = ()
-    if name == "dialect":
+    if setting.name == "dialect":
         words = DIALECTS
-    elif get_origin(kind) is Literal:
-        words = get_args(kind)
-    elif isinstance(kind, type) and issubclass(kind, Enum):
-        words = (each.value for each in kind)
+    elif get_origin(setting.type) is Literal:
+        words = get_args(setting.type)
     return [CompletionItem(word) for word in map(str, words) if word.startswith(incomplete)]
 
 
@@ -221,21 +210,6 @@ def _default_note(setting: Setting) -> str:
     if setting.default_text:
         return f"  [default: {setting.default_text}]"
     return ""
-
-
-def section_option(
-    section: str, name: str, *declarations: str, **attributes: Any
-) -> Callable[[F], F]:
-    """Return the option for a value that only one section has; its help is the description there."""
-    setting = own_options(section)[name]
-    default = setting.default_text
-    return click.option(
-        *(declarations or (f"--{name.replace('_', '-')}",)),
-        help=setting.description.replace("`", ""),
-        show_default=default or None,
-        default=None if not attributes.get("multiple") else (),
-        **attributes,
-    )
 
 
 # -- the configuration ------------------------------------------------------------------------------
@@ -253,24 +227,24 @@ def configuration(component: str = "cli") -> Configuration:
     return found
 
 
-def settings_from(values: Mapping[str, Any], component: str = "cli", **defaults: Any) -> Settings:
+def settings_from(values: Mapping[str, Any], component: str = GENERAL, **defaults: Any) -> Settings:
     """Return the settings from a command's parameters and the configuration. Raises SettingsError."""
-    given = _given(values, NAMES)
-    return configured_settings(configuration(component), given, as_option, defaults=defaults)
+    return settings_of_kind(Settings, values, component, **defaults)
 
 
-def proxy_settings_from(values: Mapping[str, Any], component: str = "proxy") -> ProxySettings:
-    """Return the settings of the proxy, or of the decision service, from a command's parameters and
-    the configuration. Raises SettingsError."""
+def settings_of_kind(
+    kind: type[S], values: Mapping[str, Any], component: str, **defaults: Any
+) -> S:
+    """Do the same with the settings that a component such as the proxy has."""
     given = _given(values, names_of(component))
-    return configured_settings(configuration(component), given, as_option, ProxySettings)
+    return configured_settings(configuration(component), given, as_option, kind, defaults)
 
 
-def section_values(component: str, values: Mapping[str, Any], kind: type[T]) -> T:
+def section_from(component: str, values: Mapping[str, Any], kind: type[T]) -> T:
     """Return what only one component has, from a command's parameters and the configuration.
     Raises SettingsError."""
-    given = {name: value for name, value in values.items() if value not in (None, ())}
-    return section_from(configuration(component), given, as_option, kind)
+    given = _given(values, own_options(component))
+    return configured_section(configuration(component), given, as_option, kind)
 
 
 def chosen(name: str, value: Any, component: str = "cli") -> Any:
@@ -307,7 +281,7 @@ def invocation_from(component: str = "cli", **places: str | None) -> Invocation:
     return invocation_of(configuration(component), given)
 
 
-def _given(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The settings among a command's parameters that were given."""
     return {name: _text(name, values[name]) for name in names if values.get(name) not in (None, ())}
 
@@ -335,7 +309,7 @@ def naming_places(component: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 def _text(name: str, value: Any) -> Any:
     """Return a value as the user wrote it. File names stay as the locale decoded them: the system encodes them back."""
-    if SETTINGS[name].extra.get("is_sent") and isinstance(value, str):
+    if name in SETTINGS and SETTINGS[name].extra.get("is_sent") and isinstance(value, str):
         return restored(value)
     return value
 

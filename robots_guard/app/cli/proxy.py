@@ -16,16 +16,16 @@ import click
 from robots_guard.app.cli.group import CommandGroup, config_option
 from robots_guard.app.cli.options import (
     address,
+    component_options,
     invocation_from,
     naming_places,
-    proxy_options,
-    proxy_settings_from,
+    section_from,
     section_option,
-    section_values,
+    settings_of_kind,
 )
-from robots_guard.configuration import ProxySection, own_options
+from robots_guard.configuration import ProxySection
 from robots_guard.configuration.regular_file import named_path
-from robots_guard.configuration.settings import REPORT_ONLY, Settings
+from robots_guard.configuration.settings import REPORT_ONLY, ProxySettings, Settings
 from robots_guard.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -34,18 +34,7 @@ if TYPE_CHECKING:
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
-@proxy_options
-@section_option("proxy", "listen")
-@section_option("proxy", "mode", multiple=True)
-@section_option("proxy", "proxyauth")
-@section_option("proxy", "body_limit", metavar="SIZE")
-@section_option("proxy", "confdir", type=click.Path())
-@section_option("proxy", "upstream_ca", type=click.Path())
-@section_option("proxy", "set", metavar="NAME=VALUE", multiple=True)
-@section_option("proxy", "workers", type=click.IntRange(1, 64))
-@section_option("proxy", "metrics", type=click.IntRange(0, 65535), metavar="PORT")
-@section_option("proxy", "drain", type=click.FloatRange(0, 3600))
-@section_option("proxy", "console", "--console/--no-console")
+@component_options("proxy")
 def proxy(**values: Any) -> None:
     """Guard any crawler: point its http_proxy and https_proxy here, and let it trust the proxy's CA certificate.
 
@@ -58,25 +47,18 @@ def proxy(**values: Any) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from robots_guard.mitmproxy.command.launcher import Proxy, serve
 
-    settings = proxy_settings_from(values)
-    given = {name: values[name] for name in own_options("proxy")}
-    own = section_values("proxy", given, ProxySection)
+    settings = settings_of_kind(ProxySettings, values, "proxy")
+    own = section_from("proxy", values, ProxySection)
     invocation = invocation_from("proxy", audit_log=values["audit_log"], store=values["store"])
-    with naming_places("proxy", given):
+    with naming_places("proxy", values):
         host, port = address(own.listen, ProxySection().listen)
         plan = Proxy(
             settings=settings,
+            own=own,
             host=host,
             port=port,
-            modes=own.mode,
-            proxyauth=own.proxyauth,
-            body_limit=own.body_limit,
             confdir=_path(own.confdir),
             upstream_ca=_path(own.upstream_ca),
-            sets=own.set,
-            workers=own.workers,
-            metrics=own.metrics or None,
-            drain=own.drain,
             console=partial(_console, settings, invocation) if own.console else None,
             invocation=invocation,
         )
@@ -104,7 +86,7 @@ def _console(settings: Settings, invocation: Invocation) -> Iterator[AccessContr
 
 @proxy.command("ca")
 @config_option
-@section_option("proxy", "confdir", type=click.Path())
+@section_option("proxy", "confdir")
 @click.option(
     "--bundle",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -114,7 +96,7 @@ def ca(confdir: str | None, bundle: Path | None) -> None:
     """Print how clients can trust the proxy's CA; create the CA if there is none yet."""
     from robots_guard.mitmproxy.ca import authority, bundled, instructions
 
-    own = section_values("proxy", {"confdir": confdir}, ProxySection)
+    own = section_from("proxy", {"confdir": confdir}, ProxySection)
     certificate = authority(_path(own.confdir))
     if bundle is not None:
         bundle.write_bytes(bundled(certificate))
@@ -127,7 +109,7 @@ def _announce(plan: Proxy, ready: Ready) -> None:
     places = f"CA certificate: {ready.ca_certificate}; audit log: {log}; store: {store}"
     mode = f"; {REPORT_ONLY}" if settings.report_only else ""
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")
-    if note := _note_on_variables(os.environ, plan.modes, ready.url):
+    if note := _note_on_variables(os.environ, plan.own.mode, ready.url):
         click.echo(f"robots-guard: {note}", err=True)
 
 

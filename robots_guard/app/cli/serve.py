@@ -11,32 +11,22 @@ import click
 from robots_guard.app.cli.group import SectionedCommand
 from robots_guard.app.cli.options import (
     address,
+    component_options,
     invocation_from,
     naming_places,
-    proxy_settings_from,
-    section_option,
-    section_values,
-    serve_options,
+    section_from,
+    settings_of_kind,
 )
-from robots_guard.configuration import ServeSection, own_options
+from robots_guard.configuration import ServeSection
 from robots_guard.configuration.regular_file import named_path
+from robots_guard.configuration.settings import ProxySettings
 
 if TYPE_CHECKING:
     from robots_guard.serve.plan import Plan
 
 
 @click.command(cls=SectionedCommand)
-@serve_options
-@section_option("serve", "envoy", metavar="ADDRESS")
-@section_option("serve", "icap", metavar="ADDRESS")
-@section_option("serve", "sds", metavar="ADDRESS")
-@section_option("serve", "data_plane", metavar="HOST:PORT")
-@section_option("serve", "allow_remote", "--allow-remote/--no-allow-remote")
-@section_option("serve", "confdir", type=click.Path())
-@section_option("serve", "upstream_ca", type=click.Path())
-@section_option("serve", "workers", type=click.IntRange(1, 64))
-@section_option("serve", "metrics", type=click.IntRange(0, 65535), metavar="PORT")
-@section_option("serve", "drain", type=click.FloatRange(0, 3600))
+@component_options("serve")
 @click.option(
     "--print-config",
     type=click.Choice(["envoy", "squid"]),
@@ -50,9 +40,8 @@ def serve(print_config: str | None, **values: Any) -> None:
     # SIGHUP would kill the process while it is still importing. The files that SIGHUP reloads are
     # read for the first time after this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    given = {name: values[name] for name in own_options("serve")}
-    with naming_places("serve", given):
-        plan = _plan(values, given)
+    with naming_places("serve", values):
+        plan = _plan(values)
         if print_config is not None:
             from robots_guard.serve.configurations import render
 
@@ -63,12 +52,12 @@ def serve(print_config: str | None, **values: Any) -> None:
         launcher.serve(plan, lambda ready: click.echo(f"robots-guard: {launcher.notice(ready)}"))
 
 
-def _plan(values: dict[str, Any], given: dict[str, Any]) -> Plan:
+def _plan(values: dict[str, Any]) -> Plan:
     from robots_guard.gateway.operation.listeners import Address
     from robots_guard.serve.plan import Plan, addresses
 
-    settings = proxy_settings_from(values, "serve")
-    own = section_values("serve", given, ServeSection)
+    settings = settings_of_kind(ProxySettings, values, "serve")
+    own = section_from("serve", values, ServeSection)
     places = {"envoy": own.envoy, "icap": own.icap, "sds": own.sds}
     host, port = address(own.data_plane, ServeSection().data_plane, "--data-plane")
     return Plan(

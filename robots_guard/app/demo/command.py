@@ -153,7 +153,6 @@ def _settings(place: Path) -> dict[str, str]:
         "store": f"sqlite:///{place / 'policies.sqlite'}",
         "audit_log": str(place / "audit_log"),
         "audit": "all",
-        "first_byte_timeout": "2",
         "fetch_timeout": "3",
     }
 

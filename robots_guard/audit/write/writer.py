@@ -63,7 +63,7 @@ class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
     fsync: bool = False
     chain: bool = False
     signer: Signer | None = None
-    rotate_bytes: int = 256 * 1024 * 1024
+    rotate_bytes: int = 256 * 1024 * 1024  # compressed and removed as a whole
     settings: dict[str, str] = {}
 
 

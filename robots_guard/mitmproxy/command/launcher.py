@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from mitmproxy import exceptions, http
 from mitmproxy.addons import (
     block,
@@ -33,6 +33,7 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy import mode_servers
 
+from robots_guard.configuration import ProxySection
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.operation.authorities import validate_pem
@@ -60,25 +61,17 @@ from robots_guard.mitmproxy.replies import Application
 class Proxy:
     """The configuration of a proxy.
 
-    `port` 0 takes a free one. `upstream_ca` replaces the usual CAs for origins. `proxyauth` lists
-    the users in mitmproxy's spelling, `sets` mitmproxy's own options as `name=value`. `metrics` is
-    a port of 127.0.0.1, of the first worker. `drain` is the time in seconds for unfinished requests
-    at the shutdown. `console` opens the application that is served at http://robots.guard/console.
+    `own` is what its section says, and `host` and `port` what its `listen` names; port 0 takes a
+    free one. `console` opens the application that is served at http://robots.guard/console.
     `invocation` says what commands that the proxy prints must name.
     """
 
     settings: ProxySettings
-    host: str = "127.0.0.1"
-    port: int = 8080
-    modes: tuple[str, ...] = ("regular",)
-    proxyauth: str = ""
-    body_limit: str = ""
+    own: ProxySection
+    host: str
+    port: int
     confdir: Path | None = None
     upstream_ca: Path | None = None
-    sets: tuple[str, ...] = ()
-    workers: int = 1
-    metrics: int | None = None
-    drain: float = 10.0
     console: Callable[[], AbstractContextManager[Application]] | None = None
     invocation: Invocation = BARE
 
@@ -121,7 +114,6 @@ _OWN_FLAGS = {
     "confdir": "--confdir",
     "ssl_verify_upstream_trusted_ca": "--upstream-ca",
     "proxyauth": "--proxyauth",
-    "body_size_limit": "--body-limit",
 }
 
 
@@ -129,14 +121,13 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     """Run a proxy until SIGINT or SIGTERM. `announce` is called when it listens. Raises SettingsError."""
     if proxy.upstream_ca is not None:
         validate_pem(proxy.upstream_ca)
-    _refuse_own_flags(proxy.sets)
-    validate_proxyauth(proxy.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
-    require_auth_off_loopback(proxy.host, proxy.modes, proxy.proxyauth)
-    _validate_body_limit(proxy.body_limit)
+    _refuse_own_flags(proxy.own.set)
+    validate_proxyauth(proxy.own.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
+    require_auth_off_loopback(proxy.host, proxy.own.mode, proxy.own.proxyauth)
     raise_file_limit()
     install_patches(COMMAND_PATCHES)
     proxy = replace(proxy, confdir=private_folder(proxy.confdir))
-    if proxy.workers == 1:
+    if proxy.own.workers == 1:
         asyncio.run(_serve(proxy, announce))
         return
     _validate_workers(proxy)
@@ -144,7 +135,7 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     authority(proxy.confdir)  # created before the fork, so that all workers share it
     with port_for_all(proxy.host, proxy.port) as port:
         run(
-            proxy.workers,
+            proxy.own.workers,
             lambda number, say: asyncio.run(
                 _serve(_worker_proxy(proxy, port, number), lambda ready: say({"url": ready.url}))
             ),
@@ -153,8 +144,8 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
 
 
 def _worker_proxy(proxy: Proxy, port: int, number: int) -> Proxy:
-    metrics = None if proxy.metrics is None else proxy.metrics + number
-    return replace(proxy, port=port, metrics=metrics)
+    metrics = proxy.own.metrics and proxy.own.metrics + number
+    return replace(proxy, port=port, own=msgspec.structs.replace(proxy.own, metrics=metrics))
 
 
 def _validate_workers(proxy: Proxy) -> None:
@@ -163,7 +154,7 @@ def _validate_workers(proxy: Proxy) -> None:
         raise SettingsError(
             "--workers need a store that processes share: use sqlite:///PATH or redis://HOST"
         )
-    for mode in proxy.modes:
+    for mode in proxy.own.mode:
         if mode.startswith(("wireguard", "local")):
             raise SettingsError(f"--workers cannot share --mode {mode}: use --workers 1")
 
@@ -189,9 +180,9 @@ async def _run(
     _set_options(master, proxy)
     if enforcer.fault is not None:  # fail before the proxy listens
         raise SettingsError(enforcer.fault)
-    if proxy.metrics is not None:
-        _serve_metrics(enforcer, proxy.metrics)
-    shutdown = Shutdown(master, servers, enforcer, proxy.drain)
+    if proxy.own.metrics:
+        _serve_metrics(enforcer, proxy.own.metrics)
+    shutdown = Shutdown(master, servers, enforcer, proxy.own.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         master.event_loop.add_signal_handler(number, shutdown.begin, number)
     await _run_master(master, servers, proxy)
@@ -210,8 +201,8 @@ async def _run_master(master: Master, servers: proxyserver.Proxyserver, proxy: P
 
 def _set_options(master: Master, proxy: Proxy) -> None:
     try:
-        _validate_sets(master, proxy.sets)
-        master.options.set(*proxy.sets)
+        _validate_sets(master, proxy.own.set)
+        master.options.set(*proxy.own.set)
         master.options.update(**_options(proxy))
     except exceptions.OptionsError as error:
         raise SettingsError(str(error)) from None
@@ -259,7 +250,7 @@ def _addons(
     proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]
 ) -> list[object]:
     return [
-        *([authentication()] if proxy.proxyauth else []),
+        *([authentication()] if proxy.own.proxyauth else []),
         core.Core(),
         block.Block(),
         strip_dns_https_records.StripDnsHttpsRecords(),
@@ -274,12 +265,11 @@ def _addons(
 
 
 def _options(proxy: Proxy) -> dict[str, Any]:
-    chosen = {"proxyauth": proxy.proxyauth, "body_size_limit": proxy.body_limit}
     return {
-        **{name: value for name, value in chosen.items() if value},
+        **({"proxyauth": proxy.own.proxyauth} if proxy.own.proxyauth else {}),
         "listen_host": proxy.host,
         "listen_port": proxy.port,
-        "mode": list(proxy.modes),
+        "mode": list(proxy.own.mode),
         "ssl_verify_upstream_trusted_ca": str(proxy.upstream_ca) if proxy.upstream_ca else None,
     }
 
@@ -291,7 +281,7 @@ def _ready_notice(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path)
         ):
             _write_secret(confdir / WIREGUARD_CLIENT, conf + "\n")
     host, port = next(iter(servers.listen_addrs()), (proxy.host, proxy.port))[:2]
-    scheme = _SCHEMES.get(proxy.modes[0].partition("@")[0], "http")
+    scheme = _SCHEMES.get(proxy.own.mode[0].partition("@")[0], "http")
     authority_host = f"[{host}]" if ":" in host else host
     return Ready(f"{scheme}://{authority_host}:{port}", confdir / CA_CERTIFICATE)
 
@@ -313,20 +303,13 @@ def _refuse_own_flags(sets: Iterable[str]) -> None:
             raise SettingsError(f"--set {name}=...: use {_OWN_FLAGS[name]}")
 
 
-def _validate_body_limit(text: str) -> None:
-    if text and not re.fullmatch(r"[0-9]+[kmgKMG]?", text):
-        raise SettingsError(
-            f"--body-limit {text!r} is not a size: write bytes, or a size such as 512k or 64m"
-        )
-
-
 def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:
     """Reload what may change while the proxy runs: the overrides and the users."""
     enforcer.reload_overrides()
-    if not proxy.proxyauth.startswith("@"):
+    if not proxy.own.proxyauth.startswith("@"):
         return
     try:
-        validate_proxyauth(proxy.proxyauth)
-        master.options.update(proxyauth=proxy.proxyauth)
+        validate_proxyauth(proxy.own.proxyauth)
+        master.options.update(proxyauth=proxy.own.proxyauth)
     except (SettingsError, exceptions.OptionsError) as error:
         log.warning("%s; the earlier users stay valid", error)

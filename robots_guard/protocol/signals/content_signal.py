@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 from robots_guard.protocol.signals.labels import (
     LABEL_CAP,
@@ -25,7 +26,8 @@ from robots_guard.protocol.signals.labels import (
 )
 from robots_guard.protocol.signals.statement import Flag, Place, Signal, Statement
 
-LEVELS = ("immediate", "reference", "full")
+ContentUse = Literal["immediate", "reference", "full"]
+LEVELS = get_args(ContentUse)
 
 _MEMBER = re.compile(r"[^,;]+(;?)")
 _PAIR = re.compile(r"\s*+([\w*.-]++)\s*+=\s*+([\w.-]++)\s*+")

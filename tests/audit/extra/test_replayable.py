@@ -136,7 +136,7 @@ class Fleet:
 
     def guard(self, values, fetcher):
         settings = Settings(
-            agent="mybot", audit="evidence", store="memory:", decision_timeout=0.1, **values
+            agent="mybot", audit="evidence", store="memory:", fetch_timeout=0.1, **values
         )
         writing = msgspec.structs.replace(settings.writing("scrapy"), signer=self.signer)
         return Guard(

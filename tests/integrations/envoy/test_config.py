@@ -84,7 +84,7 @@ def test_it_fails_closed():
 
 
 def test_envoy_is_more_patient_than_the_service():
-    text = _configuration(decision_timeout=7.0, hold_max=2.0)
+    text = _configuration(fetch_timeout=6.0, hold_max=2.0)
 
     (timeout,) = re.findall(r"cluster: robots_guard, timeout: ([0-9.]+)s", text)
     assert float(timeout) > 9

@@ -13,8 +13,6 @@ from integrations.table import PAGES, PASS, ROBOTS_TXT, ROWS
 from robots_guard.testing import Loopback
 
 BRIEF = {
-    "connect_timeout": "8",
-    "first_byte_timeout": "8",
     "fetch_timeout": "10",
     "audit": "all",
 }

@@ -16,7 +16,7 @@ from support.waiting import eventually
 from robots_guard.testing import Reply
 
 #: Short times, so that a test of a service that hangs does not last long.
-BRIEF = {"decision_timeout": "0.5", "hold_max": "0.1", "fetch_timeout": "0.4"}
+BRIEF = {"hold_max": "0.1", "fetch_timeout": "0.4"}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_service_that_hangs(start, net):
 def test_a_robots_txt_that_is_slow_holds_its_own_site_only(start, net):
     slow = net.origin(lambda _: Reply(body=RULES, delay=4.0))
     quick = net.origin(RULES)
-    with start(**BRIEF | {"fetch_timeout": "8", "decision_timeout": "8"}) as integration:
+    with start(**BRIEF | {"fetch_timeout": "8"}) as integration:
         assert plain(integration, quick.url + "/1").status == 200
         with ThreadPoolExecutor(1) as pool:
             held = pool.submit(plain, integration, slow.url + "/a")

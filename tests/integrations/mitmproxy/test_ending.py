@@ -67,7 +67,7 @@ def test_requests_that_wait_until_a_robots_txt_is_tried_again(tmp_path, sites):
     site, metrics = sites.start("http", robots=Reply(status=503)), free_port()
     options, settings = (
         ["--drain", SLOW, "--metrics", str(metrics)],
-        {"hold_max": "3600", "decision_timeout": "3600"},
+        {"hold_max": "3600", "fetch_timeout": "3600"},
     )
     with (
         proxy(tmp_path, options, **settings) as integration,

@@ -23,8 +23,6 @@ CAP = 512_000
 def hurried(start):
     """A proxy with short timeouts."""
     options = {
-        "connect_timeout": "2",
-        "first_byte_timeout": "1",
         "fetch_timeout": "2",
         "audit": "all",
     }

@@ -100,7 +100,7 @@ def _converse(accepted: socket.socket, context: ssl.SSLContext, fields, frames, 
 
 @pytest.fixture(scope="module")
 def integration(start):
-    with start("mitmdump", audit="all", first_byte_timeout="4", fetch_timeout="8") as running:
+    with start("mitmdump", audit="all", fetch_timeout="8") as running:
         yield running
 
 

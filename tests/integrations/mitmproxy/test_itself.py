@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import time
 
-import pytest
-from integrations.mitmproxy.conftest import KINDS
 from integrations.mitmproxy.wire import http2, inside, plain, tunnel
 
-from robots_guard.decisions.policy import Document, Policy
-from robots_guard.guard.stores import open_store
-from robots_guard.origin import origin_of
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -91,89 +84,7 @@ def test_the_console_is_off_by_default(integration):
 # -- robots.txt requested by the crawler itself ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_of_robots_txt_while_it_is_fresh(kind, start, sites):
-    robots = Reply(
-        headers=(("Content-Type", "text/plain"), ("Cache-Control", "max-age=3600")), body=RULES
-    )
-    site = sites.start(robots=robots)
-    with start(kind, serve_robots_from_cache="true") as integration:
-        assert plain(integration, site.url + "/open").status == 200
-        answer = plain(integration, site.url + "/robots.txt")
-        assert (answer.status, answer.body.decode()) == (200, RULES)
-        assert answer.guard == "pass; reason=robots-txt; copy"
-        assert plain(integration, site.url + "/robots.txt", method="HEAD").body == b""
-        assert (
-            plain(
-                integration, site.url + "/robots.txt", method="POST", fields="Content-Length: 0\r\n"
-            ).status
-            == 200
-        )
-    assert [request.method for request in site.origin.robots_fetches] == ["GET", "POST"]
-
-
-def moved(url: str) -> Reply:
-    return Reply(status=301, headers=(("Location", url),))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("to", ["/private/x", "/open.txt", "/robots.txt", "its own"])
-def test_a_redirected_copy_is_not_served(kind, to, start, sites):
-    """A client that follows the redirect is judged at its target; the cache must not serve more than that."""
-    other = sites.start(
-        robots=RULES, pages={"/private/x": Reply(body="a secret"), "/open.txt": Reply(body=RULES)}
-    )
-    own = {"/own.txt": Reply(body=RULES)}
-    site = sites.start(
-        robots=moved("/own.txt" if to == "its own" else f"{other.url}{to}"), pages=own
-    )
-    with start(kind, serve_robots_from_cache="true", audit="all") as integration:
-        page = plain(integration, site.url + "/private/y")
-        answer = plain(integration, site.url + "/robots.txt")
-        records = integration.records()
-
-    assert page.status == (503 if to == "/private/x" else 403)
-    assert (answer.status, answer.guard) == (301, "")
-    assert other.origin.pages_matching("private") == []
-    judged = [
-        (each["action"], each["robots_txt_of"]) for each in records if each.get("robots_txt_of")
-    ]
-    assert judged == {"/private/x": [("drop", site.url)], "/open.txt": [("pass", site.url)]}.get(
-        to, []
-    )
-    if to == "/private/x":
-        (refused,) = [each for each in records if each["url"] == f"{site.url}/private/y"]
-        assert (refused["action"], refused["failure"]) == ("defer", "redirect-disallowed")
-
-
-def test_a_copy_stored_by_an_older_version_is_not_served(start, sites, tmp_path):
-    """It is in the shared store and fresh; its rules still apply."""
-    other = sites.start(robots=RULES, pages={"/private/x": Reply(body=RULES)})
-    site = sites.start(robots=RULES)
-    origin, page = origin_of(site.url), f"{other.url}/private/x"
-    document = Document(
-        status=200,
-        url=page,
-        sha256=hashlib.sha256(RULES.encode()).hexdigest(),
-        body=RULES.encode(),
-        etag='"1"',
-        redirects=(origin.robots_url,),
-        fetched_at=time.time(),
-        via="mitmproxy",
-    )
-    store = f"sqlite:///{tmp_path}/policies.sqlite"
-    opened = open_store(store)
-    opened.put(Policy(origin=origin, document=document), time.time())
-    opened.close()
-    with start("proxy", serve_robots_from_cache="true", store=store) as integration:
-        assert plain(integration, site.url + "/private/y").status == 403
-        assert site.origin.received == []
-        assert plain(integration, site.url + "/robots.txt").guard == ""
-
-    assert len(site.origin.robots_fetches) == 1
-
-
-def test_without_the_setting_robots_txt_is_requested_from_the_site(start, sites):
+def test_robots_txt_is_requested_from_the_site(start, sites):
     """A crawler's own headers could fetch another file than the one that applies."""
     site = sites.start(
         robots=lambda request: Reply(body="" if "x-open" in request.headers else RULES)

@@ -66,8 +66,8 @@ def test_values_of_the_wrong_type(kind, name, value, tmp_path):
     [
         (["--proxyauth", "jane"], "--proxyauth names no user: write USER:PASSWORD"),
         (
-            ["--body-limit", "much"],
-            "--body-limit 'much' is not a size: write bytes, or a size such as 512k or 64m",
+            ["--set", "body_size_limit=much"],
+            "Invalid body_size_limit specification: much",
         ),
     ],
 )

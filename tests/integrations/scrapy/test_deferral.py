@@ -112,7 +112,7 @@ def test_many_hosts_in_one_download_slot_do_not_wait_for_each_other(net):
     done = crawl(
         [{"url": url, "meta": slot} for url in (f"{down.url}/x", f"{down.url}/y", *pages)],
         stop_after=4,
-        settings={"ROBOTS_GUARD_CONNECT_TIMEOUT": 5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5},
+        settings={"ROBOTS_GUARD_FETCH_TIMEOUT": 10},
     )
 
     assert max(done[page]["at"] for page in pages) < 4

@@ -24,11 +24,7 @@ from robots_guard.scrapy.fetch.fetcher import failure_of
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
-SHORT = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 1,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 2,
-    "ROBOTS_GUARD_FETCH_TIMEOUT": 4,
-}
+SHORT = {"ROBOTS_GUARD_FETCH_TIMEOUT": 4}
 VERIFYING = (
     {"DOWNLOAD_VERIFY_CERTIFICATES": True}
     if "DOWNLOAD_VERIFY_CERTIFICATES" in Settings()
@@ -451,8 +447,6 @@ def test_exceptions_are_classified(error, failure):
 # -- in a download slot where requests wait --------------------------------------------------------
 
 ONE_AT_A_TIME = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 3,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
     "ROBOTS_GUARD_FETCH_TIMEOUT": 5,
     "RANDOMIZE_DOWNLOAD_DELAY": False,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
@@ -481,17 +475,21 @@ def test_the_wait_for_the_download_slot_does_not_count_towards_the_timeout(net, 
 
 
 def test_the_wait_of_every_redirect_hop_does_not_count_towards_the_timeout(net):
-    """All hops together may take 5 s, and wait 12 s in the slot."""
+    """All hops together may take 5 s, and wait 12 s in the slot. A page that is deferred meanwhile
+    goes on when they have arrived."""
     last = net.origin(RULES)
     second = net.origin(moved(f"{last.url}/robots.txt"))
     first = net.origin(moved(f"{second.url}/robots.txt"))
     pages = [f"{last.url}/a", f"{first.url}/b"]
 
     done = crawl(
-        [{"url": page, "meta": ONE_SLOT} for page in pages], ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4}
+        [{"url": page, "meta": ONE_SLOT} for page in pages],
+        ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4},
+        see_through=True,
     )
 
     assert [done[page].get("status") for page in pages] == [200, 200]
+    assert [len(site.robots_fetches) for site in (first, second)] == [1, 1]
 
 
 def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):

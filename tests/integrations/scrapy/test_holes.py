@@ -40,7 +40,7 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_no_other_origin(net)
 
     done = crawl(
         [f"{hanging.url}/{number}" for number in range(100)] + pages,
-        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 2, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 2},
+        {"ROBOTS_GUARD_FETCH_TIMEOUT": 4},
         stop_after=3.5,
     )
 
@@ -67,11 +67,7 @@ def test_h1_a_hanging_robots_txt_costs_one_slot(net):
 
     done = crawl(
         [f"{hanging.url}/{number}" for number in range(5)] + pages,
-        {
-            "CONCURRENT_REQUESTS": 2,
-            "ROBOTS_GUARD_CONNECT_TIMEOUT": 5,
-            "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5,
-        },
+        {"CONCURRENT_REQUESTS": 2, "ROBOTS_GUARD_FETCH_TIMEOUT": 10},
         stop_after=4,
     )
 
@@ -100,7 +96,7 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
 
     done = crawl(
         list(urls.values()),
-        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 3, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3},
+        {"ROBOTS_GUARD_FETCH_TIMEOUT": 6},
         no_dns=True,
     )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -26,13 +26,14 @@ from robots_guard.app.cli.ask.judged_page import GivenPage, JudgedPage, judge_pa
 from robots_guard.decisions.check import read_url
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.response import ResponseHead
-from robots_guard.decisions.signal_settings import Use
+from robots_guard.decisions.signal_settings import PageDialectName, Use
 from robots_guard.decisions.uses import Uses, plain_of, shown_time
 from robots_guard.decisions.verdict import Action, Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
 from robots_guard.origin import TDMREP_JSON, objection
 from robots_guard.protocol.ruleset import compile_rules
 from robots_guard.protocol.signals import tdmrep
+from robots_guard.protocol.signals.content_signal import ContentUse
 from robots_guard.protocol.signals.statement import Flag, Signal, Statement
 from robots_guard.text import did_you_mean
 
@@ -74,8 +75,8 @@ class PageQuestion(msgspec.Struct, kw_only=True):
     purposes: list[str] | None = None
     at: datetime | None = None
     status: Annotated[int, Meta(ge=100, le=599)] = 200
-    content_use: Literal["immediate", "reference", "full"] | None = None
-    dialect: Literal["union", "google", "bing", "yandex", "kollar1996"] | None = None
+    content_use: ContentUse | None = None
+    dialect: PageDialectName | None = None
 
 
 def is_page_question(values: Any) -> bool:

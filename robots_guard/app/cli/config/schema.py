@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from robots_guard.configuration.references import FILE, VARIABLE
-from robots_guard.configuration.sections import SECTIONS, own_options, own_types, types_in
+from robots_guard.configuration.sections import HOST_PORT, SECTIONS, own_options, settings_in
 from robots_guard.configuration.settings import SETTINGS, Setting
+from robots_guard.configuration.source import FILE, VARIABLE
 from robots_guard.protocol.robots import NAME
 from robots_guard.text import without_links
 
@@ -21,17 +21,14 @@ from robots_guard.text import without_links
 DRAFT = "http://json-schema.org/draft-07/schema#"
 TITLE = "robots_guard.toml"
 _REFERENCE = f"({VARIABLE}|{FILE})."
-_ADDRESS = r"($|unix:.|(\[.+\]|[^:]+):[0-9]{1,5}$)"
-#: The forms of texts that begin in one of a few ways; a reference may stand instead.
+#: The forms of texts that begin in one of a few ways, by the name or the metavar of the setting; a
+#: reference may stand instead.
 _FORMS = {
     "agent": f"{NAME}$",
     "store": r"(memory:$|sqlite:///.|(\s*[a-z][a-z0-9-]*=)?(rediss?(\+(cluster|sentinel))?://.|unix://.))",
     "fetch_proxy": "($|https?://.)",
-    "listen": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
-    "data_plane": r"(\[.+\]|[^:]+):[0-9]{1,5}$",
-    "envoy": _ADDRESS,
-    "icap": _ADDRESS,
-    "sds": _ADDRESS,
+    HOST_PORT: r"(\[.+\]|[^:]+):[0-9]{1,5}$",
+    "ADDRESS": r"($|unix:.|(\[.+\]|[^:]+):[0-9]{1,5}$)",
 }
 #: Those of which there may be several, in a list.
 _LISTED = ("store",)
@@ -45,12 +42,11 @@ _LEFT_OUT = ("title", "description", "default")
 
 def json_schema() -> dict[str, Any]:
     """Return the schema of a whole file."""
-    definitions = {name: _value(SETTINGS[name], kind) for name, kind in types_in("").items()}
+    definitions = {name: _value(setting) for name, setting in SETTINGS.items()}
     properties: dict[str, Any] = {name: _ref(name) for name in definitions}
     for section in SECTIONS:
-        settings = own_options(section)
-        own = {name: _value(settings[name], kind) for name, kind in own_types(section).items()}
-        shared = {name: _ref(name) for name in types_in(section) if name not in own}
+        own = {name: _value(setting) for name, setting in own_options(section).items()}
+        shared = {name: _ref(name) for name in settings_in(section) if name not in own}
         properties[section] = {
             "description": f"Values for the component {section} only.",
             "type": "object",
@@ -77,27 +73,27 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/definitions/{name}"}
 
 
-def _value(setting: Setting, kind: Any) -> dict[str, Any]:
+def _value(setting: Setting) -> dict[str, Any]:
     """The schema of a setting: its type and bounds, its description and its default."""
-    described = _type(setting.name, kind)
+    described = _type(setting)
     if setting.default is not msgspec.NODEFAULT:
         described["default"] = msgspec.to_builtins(setting.default)
     return described
 
 
-def _type(name: str, kind: Any) -> dict[str, Any]:
-    base, meta = get_args(kind)
-    described: dict[str, Any] = {"description": without_links(meta.description)}
-    if name in _FORMS:
-        text = _TEXT | {"pattern": f"^({_REFERENCE}|{_FORMS[name]})"}
-        if name in _LISTED:
+def _type(setting: Setting) -> dict[str, Any]:
+    base, form = setting.type, _FORMS.get(setting.extra.get("metavar", setting.name))
+    described: dict[str, Any] = {"description": without_links(setting.description)}
+    if form is not None:
+        text = _TEXT | {"pattern": f"^({_REFERENCE}|{form})"}
+        if setting.name in _LISTED:
             return described | {"anyOf": [text, {"type": "array", "items": text}]}
         return described | text
     if base is str:
         return described | {"anyOf": [_TEXT, _JOINED]}
-    if get_origin(base) is tuple:
+    if setting.is_list:
         return described | {"anyOf": [_TEXT, _TEXTS]}
     if get_origin(base) is Literal:
         return described | {"enum": list(get_args(base))}
-    plain = msgspec.json.schema(kind)
+    plain = msgspec.json.schema(setting.annotated)
     return described | {key: each for key, each in plain.items() if key not in _LEFT_OUT}
