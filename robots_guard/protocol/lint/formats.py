@@ -1,7 +1,8 @@
-"""Findings as SARIF 2.1.0, the interchange format of code scanning.
+"""Findings in the formats of code scanning: SARIF 2.1.0, and workflow commands of GitHub Actions, which
+shows them beside the lines of a pull request.
 
 Invariant: text of the linted file appears only in JSON strings, and locations are escaped URI
-references.
+references. A command is one line, and a value can neither end it nor begin another one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from robots_guard.protocol.lint.finding import Finding
+from robots_guard.protocol.lint.finding import Finding, Severity
 from robots_guard.protocol.lint.response import KINDS, FindingKind
 from robots_guard.text import counted
 
@@ -111,3 +112,19 @@ def message_of(finding: Finding) -> str:
         further = f" (and on {counted(more, 'more line')})"
     effects = [f"{', '.join(effect.dialects)}: {effect.does}" for effect in finding.effects]
     return "\n".join([finding.message + further, *effects])
+
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
+
+
+def command(finding: Finding, path: str) -> str:
+    """The command for a finding in the file at this path."""
+    properties = {
+        "file": path,
+        "line": str(finding.line or 1),
+        "title": f"{finding.code} {finding.name}",
+    }
+    listed = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
+    return f"::{_LEVELS[finding.severity]} {listed}::{message_of(finding).translate(_DATA)}"
