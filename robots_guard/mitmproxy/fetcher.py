@@ -31,8 +31,7 @@ from robots_guard.decisions.access import Failed, Failure, Fetched, FetchOutcome
 from robots_guard.decisions.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.fetch.content_coding import Plain, Undecodable, decoder
-from robots_guard.guard.fetch.fields import INHERITED, BadFields, joined
-from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import INHERITED, BadFields, Framing, joined
 from robots_guard.guard.fetch.plain_errors import (
     SELF_SIGNED,
     UNKNOWN_AUTHORITY,
