@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from robots_guard.audit.log_line import log_line_of
 from robots_guard.decisions.reasons import Reason, meaning_of
 from robots_guard.decisions.verdict import Action, Decision, Verdict
+from robots_guard.gateway.errors import log_line_of
 
 
 class Permission(msgspec.Struct, frozen=True):

@@ -28,8 +28,7 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import TRACKED, Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses, NoAddress, NotLookedUp, PortFetcher
-from robots_guard.gateway.failures import reply_to_failure
-from robots_guard.gateway.refusal import ProxyReply, not_ready
+from robots_guard.gateway.refusal import ProxyReply, not_ready, reply_to_failure
 from robots_guard.gateway.refusal_templates import RefusalTemplates
 from robots_guard.gateway.waits import MAX_HELD, NoRoomToWait, ShuttingDown, Waits
 from robots_guard.gateway.wire import Wire

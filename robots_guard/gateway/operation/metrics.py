@@ -2,11 +2,17 @@
 
 The guard's counts are read when the metrics are requested; only the duration of decisions is
 observed as they happen.
+
+A record of the audit log is written before its decision is released, in the event loop itself. So a
+disk that does not respond blocks the whole process, and only the thread that serves the metrics can
+report it: a heartbeat shows it whether the loop still runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +25,27 @@ from prometheus_client.registry import Collector
 
 from robots_guard.decisions.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
+
+EVERY = 1.0  # seconds between two beats
+#: Seconds after which the loop counts as blocked: longer than one iteration of a busy loop.
+STALE = 5.0
+
+
+class Heartbeat:
+    """Beats in an event loop while that runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._beat()
+
+    def is_recent(self) -> bool:
+        """Whether the loop has run recently. Safe to call from any thread."""
+        return time.monotonic() - self._last < STALE
+
+    def _beat(self) -> None:
+        self._last = time.monotonic()
+        self._loop.call_later(EVERY, self._beat)
+
 
 _ACTIONS = frozenset(Action)
 #: Counts that are 0 before the first failure: `increase` misses the first of a count that begins at 1.
