@@ -48,7 +48,7 @@ from robots_guard.serve.http_listener import (
 from robots_guard.serve.service import ANSWERS, Admitted, Answer, DecisionService, PendingAnswer
 
 if TYPE_CHECKING:
-    from robots_guard.serve.protocols import Running
+    from robots_guard.serve.service import Running
 
 #: The statuses that ext_authz would misread, and those that are sent instead. IANA has assigned
 #: none of the latter, so that no site answers with them.

@@ -23,8 +23,7 @@ from robots_guard.gateway.operation.listeners import listening, raise_file_limit
 from robots_guard.gateway.operation.workers import Say, run
 from robots_guard.serve.peers import Peers, PeerService, peers_of
 from robots_guard.serve.plan import Plan, check
-from robots_guard.serve.protocols import STARTS, Running, Server
-from robots_guard.serve.service import DecisionService
+from robots_guard.serve.service import STARTS, DecisionService, Running, Server
 
 log = logging.getLogger("robots_guard")
 
