@@ -1,5 +1,6 @@
-"""Real origins on loopback addresses that answer, stall or break as scripted and record every
-request.
+"""Scripted origins for tests of crawlers and of the guard, and an audit log in memory.
+
+Real origins on loopback addresses answer, stall or break as scripted, and record every request.
 
     with Loopback() as net:
         site = net.origin(robots="User-agent: *\\nDisallow: /private/")
@@ -27,6 +28,20 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
+
+from robots_guard.audit.record import (
+    AnyRecord,
+    Record,
+    SignalsRecord,
+    Writer,
+    record_of,
+    record_of_event,
+    signals_record_of,
+)
+from robots_guard.decisions.events import Event
+from robots_guard.decisions.verdict import Decision
+
+__all__ = ["CapturingAuditLog", "Loopback", "Received", "RecordingOrigin", "Reply", "Script"]
 
 MAX_HEAD = 128 * 1024
 _READ_TIME = 0.3  # seconds a client has to read a response before a reset
@@ -402,3 +417,28 @@ async def _send(body: bytes, drip: float, writer: asyncio.StreamWriter) -> None:
         writer.write(bytes((byte,)))
         await writer.drain()
         await asyncio.sleep(drip)
+
+
+class CapturingAuditLog:
+    """An audit log in memory: `records` has every decision on a request, including each PASS, and
+    `signals` every decision on a response."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.signals: list[SignalsRecord] = []
+        self.events: list[AnyRecord] = []
+
+    def write(self, decision: Decision) -> None:
+        """Store the record of a decision."""
+        writer, seq = Writer(writer="captured"), len(self.records) + len(self.signals) + 1
+        if decision.response is not None:
+            self.signals.append(signals_record_of(decision, writer, seq=seq))
+        else:
+            self.records.append(record_of(decision, writer, seq=seq))
+
+    def note(self, event: Event, *, is_tried_again: bool = False) -> None:  # noqa: ARG002  (storing cannot fail)
+        """Store the record of an event."""
+        self.events.append(record_of_event(event, {}))
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
