@@ -38,11 +38,11 @@ from robots_guard.guard.fetch.plain_errors import (
     in_plain_words,
     scope_of,
 )
+from robots_guard.mitmproxy.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.options import SPELLING
 from robots_guard.mitmproxy.patches.http1 import ReceivesBytes
-from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
-from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
-from robots_guard.mitmproxy.request.wire import Approved
+from robots_guard.mitmproxy.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.wire import Approved
 from robots_guard.origin import Origin, split_url
 from robots_guard.protocol.paths import malformed
 

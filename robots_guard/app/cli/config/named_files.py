@@ -107,7 +107,7 @@ def _check_socket(name: str, own: Any) -> None:
 
 
 def _check_proxyauth(own: Any) -> None:
-    from robots_guard.mitmproxy.command.proxyauth import validate_proxyauth
+    from robots_guard.mitmproxy.proxyauth import validate_proxyauth
 
     validate_proxyauth(own.proxyauth)
 

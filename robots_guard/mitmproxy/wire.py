@@ -20,7 +20,7 @@ from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.gateway.wire import Wire
-from robots_guard.mitmproxy.request.destinations import address_of
+from robots_guard.mitmproxy.destinations import address_of
 from robots_guard.origin import Origin
 
 Field = tuple[bytes, bytes]

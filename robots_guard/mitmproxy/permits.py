@@ -16,8 +16,8 @@ from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.gateway.wire import Wire
-from robots_guard.mitmproxy.request.destinations import Client, client_of
-from robots_guard.mitmproxy.request.wire import Approved, wire_of
+from robots_guard.mitmproxy.destinations import Client, client_of
+from robots_guard.mitmproxy.wire import Approved, wire_of
 
 Address = tuple[str, int]
 

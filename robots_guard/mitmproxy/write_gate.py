@@ -18,8 +18,8 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.decisions.verdict import Decision
 from robots_guard.mitmproxy.patches.write_check import NotApproved
-from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
-from robots_guard.mitmproxy.request.wire import (
+from robots_guard.mitmproxy.permits import PassedFlow, Permits, destination_of
+from robots_guard.mitmproxy.wire import (
     body_length,
     declared_length,
     http1_request,
