@@ -17,9 +17,8 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from robots_guard.client.async_guard import admit, answer
+from robots_guard.client.async_guard import Permission, admit, answer
 from robots_guard.client.gate import Gate, Passage, open_gate
-from robots_guard.client.permission import Permission
 from robots_guard.decisions.component import Component
 from robots_guard.errors import ClosedGuard
 from robots_guard.guard.threads import start

@@ -27,7 +27,7 @@ from robots_guard.configuration.settings import CLOCKS, ProxySettings
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation.listeners import report_exhaustion
+from robots_guard.gateway.listeners import report_exhaustion
 from robots_guard.gateway.refusal import ProxyReply, not_ready, reply_to_failure, shutting_down
 from robots_guard.gateway.waits import Abandoned, NoRoomToWait, Waits
 from robots_guard.gateway.wire import Wire

@@ -36,11 +36,11 @@ from mitmproxy.proxy import mode_servers
 
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.authorities import validate_pem
 from robots_guard.gateway.decision_log import LOGGER as DECISIONS
-from robots_guard.gateway.operation.authorities import validate_pem
-from robots_guard.gateway.operation.listeners import raise_file_limit
-from robots_guard.gateway.operation.workers import port_for_all, run
+from robots_guard.gateway.listeners import raise_file_limit
 from robots_guard.gateway.patch import install_patches
+from robots_guard.gateway.workers import port_for_all, run
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.bodies import MEMORY
@@ -321,7 +321,7 @@ def _validate_sets(master: Master, sets: Iterable[str]) -> None:
 
 
 def _serve_metrics(enforcer: Enforcer, port: int) -> None:
-    from robots_guard.gateway.operation.metrics import Heartbeat, Metrics, MetricsSource
+    from robots_guard.gateway.metrics import Heartbeat, Metrics, MetricsSource
 
     heartbeat = Heartbeat(asyncio.get_running_loop())
     source = MetricsSource(

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from robots_guard.decisions.addresses import Address
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.gateway.operation.listeners import ConnectionServer
+from robots_guard.gateway.listeners import ConnectionServer
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Wire
 from robots_guard.origin import Origin, parse_authority

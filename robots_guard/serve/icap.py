@@ -33,7 +33,7 @@ import msgspec
 
 from robots_guard import __version__
 from robots_guard.configuration.settings import ProxySettings
-from robots_guard.gateway.operation.listeners import ConnectionServer, ServedConnection
+from robots_guard.gateway.listeners import ConnectionServer, ServedConnection
 from robots_guard.gateway.refusal import ProxyReply, not_ready
 from robots_guard.gateway.waits import MAX_HELD
 from robots_guard.serve.icap_messages import (

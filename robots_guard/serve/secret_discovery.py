@@ -30,7 +30,7 @@ import grpc
 import grpc.aio
 
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation.listeners import start_stream_server
+from robots_guard.gateway.listeners import start_stream_server
 from robots_guard.serve.certificates import Minter, NoLeaf
 from robots_guard.serve.service import Running
 

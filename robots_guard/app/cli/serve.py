@@ -64,7 +64,7 @@ def serve(print_config: str | None, **values: Any) -> None:
 
 
 def _plan(values: dict[str, Any], given: dict[str, Any]) -> Plan:
-    from robots_guard.gateway.operation.listeners import Address
+    from robots_guard.gateway.listeners import Address
     from robots_guard.serve.plan import Plan, addresses
 
     settings = proxy_settings_from(values, "serve")

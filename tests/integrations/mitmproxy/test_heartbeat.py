@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from support.waiting import eventually
 
-from robots_guard.gateway.operation import metrics as metrics_module
+from robots_guard.gateway import metrics as metrics_module
 from robots_guard.mitmproxy.launcher import _serve_metrics
 
 # A test starts the metrics by the private `_serve_metrics`: it cannot stop the event loop of the whole
