@@ -233,7 +233,7 @@ def builtin(harmless: str, bomb: str) -> None:
 def proxy(harmless: str, bomb: str) -> None:
     """Fetch through `robots-guard proxy`, with a client in a thread."""
     from robots_guard.configuration.settings import settings_of
-    from robots_guard.mitmproxy.command.launcher import Proxy, Ready, serve
+    from robots_guard.mitmproxy.launcher import Proxy, Ready, serve
 
     def ask(address: tuple[str, int], url: str) -> str:
         with socket.create_connection(address) as connection:

@@ -35,7 +35,7 @@ from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import Origin, origin_of
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.paths import matching
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 ROBOTS = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n", tls_verified=True)
 

@@ -37,8 +37,7 @@ from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.origin import origin_of
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.paths import matching
-from robots_guard.testing import Loopback, Reply
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog, Loopback, Reply
 
 
 class Asker:

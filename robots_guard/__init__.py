@@ -11,12 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time, _MODULES says the same
-    from robots_guard.client.async_guard import AsyncGuard
+    from robots_guard.client.async_guard import AsyncGuard, Permission
 
     # Not in __all__, because a star import would hide the built-in function.
     from robots_guard.client.async_guard import open as open  # noqa: A004  called as robots_guard.open
     from robots_guard.client.gate import Passage
-    from robots_guard.client.permission import Permission
     from robots_guard.client.sync_guard import SyncGuard, SyncPassage, open_sync
     from robots_guard.configuration.settings import Settings, open_guard, settings_of
     from robots_guard.decisions.access import Access, Failed, Failure, Fetched, Get, Limits
@@ -61,9 +60,8 @@ __version__ = "0.1.0"
 
 #: The public names of each module.
 _MODULES = {
-    "robots_guard.client.async_guard": "AsyncGuard open",
+    "robots_guard.client.async_guard": "AsyncGuard Permission open",
     "robots_guard.client.gate": "Passage",
-    "robots_guard.client.permission": "Permission",
     "robots_guard.client.sync_guard": "SyncGuard SyncPassage open_sync",
     "robots_guard.decisions.access": "Access Failed Failure Fetched Get Limits",
     "robots_guard.decisions.policy": "Document FetchTrouble Policy",

@@ -13,7 +13,7 @@ from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Question, Verdict
 from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import Origin, origin_of
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 SOUND = Question(origin=origin_of("https://a.test"), target="/x", agent="mybot")
 DROP = Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)

@@ -30,7 +30,7 @@ from robots_guard.guard.runtime import THREADS
 from robots_guard.guard.stores import open_store
 from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 # These tests read and replace private attributes: a hung call and a full pool have no public face,
 # and a guard's fetcher cannot be replaced.

@@ -26,15 +26,13 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 #: Nouns of the field.
 NOUNS = {
     "content_coding",
-    "encoding",
     "finding",
     "framing",
     "listing",
-    "outgoing",
     "pacing",
-    "ranking",
     "signing",
     "spelling",
+    "testing",
 }
 
 BANNED = ("who asks", "told", "of ours", "whoever", "nobody", "the law of", "own up", "owns up")

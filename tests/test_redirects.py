@@ -19,7 +19,7 @@ from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 # These tests read `_renewals`, which has no public face, and replace its `_fetch_for_redirect` to
 # cause a fault.

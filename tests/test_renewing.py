@@ -20,12 +20,11 @@ from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.guard import single_flight
 from robots_guard.guard.counters import QUIET
 from robots_guard.guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.stores.leases import LeaseThenPolicy
 from robots_guard.guard.stores.memory import MemoryStore
-from robots_guard.guard.stores.sqlite import SqliteStore
+from robots_guard.guard.stores.sqlite import LeaseThenPolicy, SqliteStore
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 # These tests read `_renewals`: what a guard's single flight still waits for has no public face.
 

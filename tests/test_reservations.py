@@ -19,7 +19,7 @@ from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 ROBOTS, TDMREP = f"{A}/robots.txt", f"{A}/.well-known/tdmrep.json"

@@ -13,7 +13,7 @@ from robots_guard.errors import AuditLogError
 from robots_guard.guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
 from robots_guard.protocol.html.page import read_page
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 A = "https://a.test"
 QUESTION = Question(origin=origin_of(A), target="/page", agent="mybot")

@@ -32,7 +32,7 @@ from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.protocol.dialect import DIALECTS, dialect
 from robots_guard.protocol.paths import matching
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 NOW = 1_800_000_000.0
 ORIGINS = (Origin("https", "a.test", 443), Origin("http", "b.test", 8080))

@@ -29,7 +29,7 @@ _FORKS = Preloaded(
         "robots_guard.guard.stores.redis",
         "robots_guard.guard.stores.sqlite",
         "robots_guard.testing",
-        "robots_guard.testing.audit_log",
+        "robots_guard.testing",
     ],
 )
 FETCH, MARGIN = 1.0, 0.5  # seconds: a lease of 1.5 s, so that the test need not wait for 35

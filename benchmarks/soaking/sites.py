@@ -18,8 +18,7 @@ from random import Random
 from simulation.oracle import OPEN, reads
 from simulation.plan import Answer
 
-from robots_guard.testing import Loopback, Received, RecordingOrigin, Reply
-from robots_guard.testing.origin import Script
+from robots_guard.testing import Loopback, Received, RecordingOrigin, Reply, Script
 
 VERSIONS = 8
 ANSWERS = {

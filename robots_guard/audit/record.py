@@ -32,8 +32,7 @@ from robots_guard.decisions.events import (
 from robots_guard.decisions.policy import Policy
 from robots_guard.decisions.uses import Uses, UseState, plain_of
 from robots_guard.decisions.verdict import Decision, Exemption
-from robots_guard.protocol.signals.bounds import RECORDED_ONLY
-from robots_guard.protocol.signals.statement import Flag
+from robots_guard.protocol.signals.statement import RECORDED_ONLY, Flag
 from robots_guard.protocol.signals.tdmrep import RESERVATION
 from robots_guard.text import encodable
 

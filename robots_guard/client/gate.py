@@ -24,8 +24,7 @@ from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import ClosedGuard
-from robots_guard.gateway.admission import SHORTEST_WAIT, has_signals
-from robots_guard.gateway.deferrals import DeferralMemory
+from robots_guard.gateway.admission import SHORTEST_WAIT, DeferralMemory, has_signals
 from robots_guard.gateway.errors import (
     RequestDeferred,
     RequestDisallowed,

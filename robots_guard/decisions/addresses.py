@@ -1,4 +1,4 @@
-"""Addresses: which ones an untrusted redirect or name server may point the guard to.
+"""Addresses and locations: where an untrusted redirect or name server may point the guard to.
 
 `ipaddress.is_global` is not enough: depending on the Python version it accepts 9 to 12 of 33
 addresses that are not public, because it ignores IPv4 addresses embedded in IPv6 ones. This module
@@ -7,9 +7,12 @@ computes on text and numbers only; nothing is resolved.
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urljoin
 
-from robots_guard.errors import SettingsError
+from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
+from robots_guard.origin import Origin, split_url
 
 Address = IPv4Address | IPv6Address
 Networks = tuple[IPv4Network | IPv6Network, ...]
@@ -122,3 +125,34 @@ def networks(text: str) -> Networks:
 def covers(allowed: Networks, address: Address) -> bool:
     """Whether one of the operator's networks contains the address."""
     return any(address in network for network in allowed if network.version == address.version)
+
+
+#: Not valid in URLs, and clients interpret them differently.
+_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")
+_UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 section 3.2)
+
+
+class UnusableLocation(ValueError):
+    """A Location that must not be followed. Its message says why."""
+
+
+def resolve(location: str, url: str) -> tuple[Origin, str]:
+    """Return the origin and target that the Location of a response to `url` names.
+
+    The target is percent-encoded, so that every fetcher sends what is judged. Raises
+    UnusableLocation for a value that is no http(s) URL, and for a port that is not a web port.
+    """
+    location = location.strip(" \t")
+    if _DOUBTFUL.search(location):
+        raise UnusableLocation("its Location is not a URL")
+    try:
+        origin, target = split_url(urljoin(url, location))
+    except (NotGoverned, MalformedURL, ValueError) as error:
+        raise UnusableLocation(str(error)) from None
+    if origin.port in BAD_PORTS:
+        raise UnusableLocation(f"port {origin.port} is not a web port")
+    return origin, _UNENCODED.sub(_percent, target)
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("latin-1"))

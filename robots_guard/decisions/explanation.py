@@ -17,8 +17,8 @@ from robots_guard.decisions.check import compiled, judge_offline
 from robots_guard.decisions.policy import Document, Policy
 from robots_guard.decisions.verdict import Question, Terms, Verdict
 from robots_guard.protocol.dialect import DIALECTS, Dialect
+from robots_guard.protocol.directives import Pace
 from robots_guard.protocol.lines import Line, excerpt
-from robots_guard.protocol.pace import Pace
 from robots_guard.protocol.robots import parse
 from robots_guard.protocol.ruleset import Rule
 

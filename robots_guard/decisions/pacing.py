@@ -25,8 +25,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from robots_guard.protocol.directives import DAY, Delay, Pace, Visit, Window
 from robots_guard.protocol.lines import Line
-from robots_guard.protocol.pace import DAY, Delay, Pace, Visit, Window
 
 #: Most seconds from a turn to its request, and from the request to the turn's start.
 MAX_TURN_AGE = 0.25

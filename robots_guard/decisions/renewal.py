@@ -62,6 +62,7 @@ from robots_guard.decisions.access import (
     is_trouble,
     usual_scope,
 )
+from robots_guard.decisions.addresses import UnusableLocation, resolve
 from robots_guard.decisions.freshness import (
     RETRY_MAX,
     backoff,
@@ -69,7 +70,6 @@ from robots_guard.decisions.freshness import (
     stated_lifetime,
     until_other_route,
 )
-from robots_guard.decisions.location import UnusableLocation, resolve
 from robots_guard.decisions.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.origin import ROBOTS_TXT, TDMREP_JSON, Origin, split_url

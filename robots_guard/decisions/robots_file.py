@@ -22,9 +22,15 @@ from robots_guard.decisions.verdict import Action, Question, Terms, Verdict, nee
 from robots_guard.errors import MalformedURL
 from robots_guard.origin import Origin, as_uri, wire_text
 from robots_guard.protocol.dialect import dialect as dialect_of
-from robots_guard.protocol.host import valid_hosts
+from robots_guard.protocol.directives import (
+    Pace,
+    Rate,
+    Window,
+    crawl_delay_of,
+    request_rate_of,
+    valid_hosts,
+)
 from robots_guard.protocol.lines import Line, kind_of_binary
-from robots_guard.protocol.pace import Pace, Rate, Window, crawl_delay_of, request_rate_of
 from robots_guard.protocol.paths import matching as matching_of
 from robots_guard.protocol.robots import NAME, Robots, parse
 from robots_guard.protocol.ruleset import Ruleset

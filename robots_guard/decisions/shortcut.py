@@ -14,7 +14,7 @@ from robots_guard.decisions.check import Decided, Judging
 from robots_guard.decisions.freshness import CLOCK_SKEW, lifetime
 from robots_guard.decisions.policy import Policy
 from robots_guard.decisions.verdict import Question, Terms, needs_no_policy
-from robots_guard.protocol.pace import Pace
+from robots_guard.protocol.directives import Pace
 from robots_guard.protocol.ruleset import Ruleset, Ruling
 
 #: Matches most targets that are well-formed and not /robots.txt, and no others. `needs_no_policy`

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from robots_guard.errors import SettingsError
 from robots_guard.protocol.robots import NAME
-from robots_guard.protocol.signals.content_signal import ContentUse
+from robots_guard.protocol.signals.usage import ContentUse
 from robots_guard.text import did_you_mean
 
 

@@ -17,9 +17,9 @@ import msgspec
 
 from robots_guard.decisions.page_dialects import PAGE_DIALECTS, PageDialect
 from robots_guard.decisions.signal_settings import RESERVED, SignalSettings, Use
-from robots_guard.protocol.signals.content_signal import LEVELS
 from robots_guard.protocol.signals.rules import agent_name
 from robots_guard.protocol.signals.statement import Place, Signal, Statement
+from robots_guard.protocol.signals.usage import LEVELS
 
 _EVERY = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
 #: The labels of Content-Usage (of all drafts) and Content-Signal, and the uses that they are about.

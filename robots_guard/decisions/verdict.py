@@ -27,7 +27,7 @@ from robots_guard.decisions.site_settings import PolicySettings
 from robots_guard.decisions.uses import PurposeRefusal, Uses, read_uses, refusal_of, relaxation
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.protocol.dialect import Dialect
-from robots_guard.protocol.pace import Pace
+from robots_guard.protocol.directives import Pace
 from robots_guard.protocol.paths import Matching, malformed
 from robots_guard.protocol.ruleset import Ruleset, Ruling
 from robots_guard.protocol.signals.statement import Statement

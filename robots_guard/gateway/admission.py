@@ -14,6 +14,9 @@
 
 In many proxies a request and its response are separate messages, which share no more than an id.
 
+Deferred requests are remembered, for clients that repeat them. The memory is bounded: evicting an
+entry loses a link in the log or restarts the `max_defer` period, but never causes a refusal.
+
 Invariant: deny first. A request that is not, or no longer, tracked must not be sent.
 """
 
@@ -23,14 +26,15 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from hashlib import blake2b
 
 import msgspec
+from cachetools import TTLCache
 
 from robots_guard.decisions.freshness import asked_to_wait
 from robots_guard.decisions.pacing import MAX_TURN_AGE
 from robots_guard.decisions.response import ResponseHead
-from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
-from robots_guard.gateway.deferrals import DeferralMemory
+from robots_guard.decisions.verdict import Action, Decision, Deferral, Question, Verdict
 from robots_guard.gateway.destinations import NotLookedUp
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
@@ -38,6 +42,52 @@ from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 from robots_guard.protocol.html.page import Page
 from robots_guard.protocol.signals.headers import FIELDS
+
+MAX_REMEMBERED = 50_000  # deferred requests; about 250 bytes each
+REMEMBERED_FOR = 86_400.0  # seconds after the first deferral
+
+
+class DeferralMemory:
+    """Links a repeated request to its first deferral, so that `max_defer` counts from there.
+
+    A request is a repetition if client address, method and URL are the same. `clock` is monotonic,
+    in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._first: TTLCache[bytes, Deferral] = TTLCache(MAX_REMEMBERED, REMEMBERED_FOR, clock)
+        # Every request comes to `link`, and the length of a TTLCache is not free.
+        self._is_empty = True
+
+    def link(self, question: Question) -> Question:
+        """Return the question, with the earlier deferral if there was one."""
+        if self._is_empty:  # as in most crawls
+            return question
+        deferral = self._first.get(_key(question))
+        if deferral is None:
+            self._is_empty = not self._first
+            return question
+        return msgspec.structs.replace(question, deferral=deferral)
+
+    def remember(self, decision: Decision) -> None:
+        """Remember a deferred request, and forget it when it is sent. One that is dropped expires by itself."""
+        verdict, question = decision.verdict, decision.question
+        if verdict.action is Action.DEFER and question.deferral is None:
+            self._first[_key(question)] = Deferral(decision.id, decision.at)
+            self._is_empty = False
+        elif question.deferral is not None and decision.is_due:
+            self._first.pop(_key(question), None)
+
+    def __len__(self) -> int:
+        """The number of deferrals that are remembered."""
+        return len(self._first)
+
+
+def _key(question: Question) -> bytes:
+    """A key of 16 bytes, however long the URL is."""
+    parts = (question.client, question.method, str(question.origin), question.target)
+    return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
 SHORTEST_WAIT = 0.25  # seconds between two judgements of a held request

@@ -15,11 +15,11 @@ from typing import Literal
 
 import msgspec
 
-from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.write.runs import Run, RunCounter
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Decision, Verdict
+from robots_guard.gateway.errors import log_line_of
 from robots_guard.invocation import BARE, Invocation
 
 #: The logger of these lines; a program shows it apart from its own messages.

@@ -1,4 +1,5 @@
-"""Replies: the HTTP responses to requests that are refused or deferred.
+"""Replies: the HTTP responses to requests that are refused or deferred, and to those on which there is
+no decision.
 
 These are pure functions, and they make no decisions. A refusal is a 403 (400 if malformed, 503 if
 it must wait, 429 if the site wants fewer requests) with `Robots-Guard` (`gateway.own_fields`) and
@@ -6,10 +7,13 @@ it must wait, 429 if the site wants fewer requests) with `Robots-Guard` (`gatewa
 problem+json (RFC 9457), or a page if the client prefers HTML. Rule text is untrusted and always
 escaped. For a part of a page, it can be a placeholder instead (`gateway.placeholders`), with the
 same fields.
+
+Invariant: deny first. Whatever was raised while a request was judged, the request is refused.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from datetime import UTC, datetime
@@ -21,8 +25,11 @@ import msgspec
 
 from robots_guard.decisions.reasons import Party, Reason, meaning_of
 from robots_guard.decisions.verdict import Action, Decision, Subresource
+from robots_guard.errors import SettingsError
+from robots_guard.gateway.destinations import NoAddress
 from robots_guard.gateway.own_fields import SIGNALS, VERDICT, signals_field
 from robots_guard.gateway.placeholders import PLACEHOLDERS, placeholder_fields
+from robots_guard.gateway.waits import NoRoomToWait, ShuttingDown
 from robots_guard.invocation import BARE, EVIDENCE, Invocation
 
 if TYPE_CHECKING:
@@ -333,3 +340,23 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+log = logging.getLogger("robots_guard")
+
+NO_VERDICT = "The guard could not reach a verdict."
+
+
+def reply_to_failure(error: Exception, method: str) -> ProxyReply:
+    """Return the response to a request whose judgement has raised this error, and log an
+    unexpected one."""
+    if isinstance(error, ShuttingDown):
+        return shutting_down(method=method)
+    if isinstance(error, NoRoomToWait):
+        return too_many_held(method=method)
+    if isinstance(error, NoAddress):
+        return not_ready(str(error), method=method)
+    if isinstance(error, SettingsError):
+        return not_ready(f"The guard is not ready: {error}", method=method)
+    log.error("robots_guard failed; the request is refused", exc_info=error)
+    return not_ready(NO_VERDICT, method=method)

@@ -19,9 +19,9 @@ from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.guard.fetch.plain_errors import CLOSED, DISTRUSTED, in_plain_words
 from robots_guard.mitmproxy import options
+from robots_guard.mitmproxy.destinations import PREFIX
 from robots_guard.mitmproxy.fetcher import on_behalf_of
-from robots_guard.mitmproxy.request.destinations import PREFIX
-from robots_guard.mitmproxy.request.permits import Permits
+from robots_guard.mitmproxy.permits import Permits
 from robots_guard.mitmproxy.service import Service, bypassed_by
 from robots_guard.origin import UNREADABLE, Origin, parse_authority
 

@@ -27,9 +27,8 @@ from robots_guard.configuration.settings import CLOCKS, ProxySettings
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Decision, Exemption
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.failures import reply_to_failure
-from robots_guard.gateway.operation.listeners import report_exhaustion
-from robots_guard.gateway.refusal import ProxyReply, not_ready, shutting_down
+from robots_guard.gateway.listeners import report_exhaustion
+from robots_guard.gateway.refusal import ProxyReply, not_ready, reply_to_failure, shutting_down
 from robots_guard.gateway.waits import Abandoned, NoRoomToWait, Waits
 from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
@@ -37,18 +36,18 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.bodies import MEMORY, memory_key
 from robots_guard.mitmproxy.connections import Connections, refusal_of
 from robots_guard.mitmproxy.fetcher import on_behalf_of
-from robots_guard.mitmproxy.replies import Application, NoRoom, Refusal, StatusSite, is_for_proxy
-from robots_guard.mitmproxy.request.permits import (
+from robots_guard.mitmproxy.permits import (
     FlowState,
     JudgedRequest,
     PassedFlow,
     Permits,
     RefusedFlow,
 )
-from robots_guard.mitmproxy.request.wire import Approved, wire_of
-from robots_guard.mitmproxy.request.write_gate import WriteGate
+from robots_guard.mitmproxy.replies import Application, NoRoom, Refusal, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
+from robots_guard.mitmproxy.wire import Approved, wire_of
+from robots_guard.mitmproxy.write_gate import WriteGate
 
 log = logging.getLogger("robots_guard")
 

@@ -31,19 +31,18 @@ from robots_guard.decisions.access import Failed, Failure, Fetched, FetchOutcome
 from robots_guard.decisions.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.fetch.content_coding import Plain, Undecodable, decoder
-from robots_guard.guard.fetch.fields import INHERITED, BadFields, joined
-from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import INHERITED, BadFields, Framing, joined
 from robots_guard.guard.fetch.plain_errors import (
     SELF_SIGNED,
     UNKNOWN_AUTHORITY,
     in_plain_words,
     scope_of,
 )
+from robots_guard.mitmproxy.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.options import SPELLING
 from robots_guard.mitmproxy.patches.http1 import ReceivesBytes
-from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
-from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
-from robots_guard.mitmproxy.request.wire import Approved
+from robots_guard.mitmproxy.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.wire import Approved
 from robots_guard.origin import Origin, split_url
 from robots_guard.protocol.paths import malformed
 

@@ -37,15 +37,15 @@ from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.bodies import MEMORY
-from robots_guard.mitmproxy.fetcher import MitmFetcher
-from robots_guard.mitmproxy.replies import HOST
-from robots_guard.mitmproxy.request.destinations import (
+from robots_guard.mitmproxy.destinations import (
     ClientDestinations,
     Passthrough,
     address_of,
     reverse_targets,
 )
-from robots_guard.mitmproxy.request.permits import Permits
+from robots_guard.mitmproxy.fetcher import MitmFetcher
+from robots_guard.mitmproxy.permits import Permits
+from robots_guard.mitmproxy.replies import HOST
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher
 

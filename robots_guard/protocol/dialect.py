@@ -63,7 +63,7 @@ class Dialect:
     delay_from_star: bool = False  # Crawl-delay in the * group applies as well
     advised_rules: int | None = None  # more are reported by lint, but never dropped
     advised_bytes: int | None = None  # bytes of a rule; longer ones are reported by lint
-    requirements: tuple[str, ...] = ()  # what the source requires of a file; see conformance.py
+    requirements: tuple[str, ...] = ()  # what the source requires of a file; see lint/groups.py
 
     # Access and freshness, read by the core (docs/dialects.md and RFC 9309 sections 2.3.1 and 2.4).
     on_forbidden: Literal["restricted", "unrestricted"] = "restricted"  # 401 and 403

@@ -4,8 +4,10 @@ Invariant: patterns and paths are untrusted, so there are no regular expressions
 backtracking. Work is at most linear in the number of patterns that could match, memory linear in
 the patterns.
 
-A rank is one integer: the higher rank wins, and -1 means no rule. Ranks are unique, so the result
-does not depend on the order of a search. Compiling chooses one of five tiers:
+Invariant: a rank is one integer, unique in its group. The higher rank wins, -1 means no rule, and
+the place of the rule can be computed from it. Ranks order rules by length and then Allow (RFC 9309
+section 2.2.2) or by place (koster1996 section 3.2.2); the search need not know which, and its order
+does not change the result. Compiling chooses one of five tiers:
 
     constant            no rule, or "/" alone
     up to 24 prefixes   one startswith() with a tuple, then each prefix
@@ -24,6 +26,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
+
+from robots_guard.protocol.dialect import Dialect, Percent, Precedence
+from robots_guard.protocol.percent import UNCHANGED, rule_form
 
 FEW = 24
 MANY = 64
@@ -363,3 +368,56 @@ class Grams:
 
 def _grams(text: str, size: int) -> set[str]:
     return {text[at : at + size] for at in range(len(text) - size + 1)}
+
+
+def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> str:
+    """The patterns in the form in which they are compared, one per line: no value contains a line
+    feed."""
+    joined = b"\n".join(values)
+    text = joined.decode("latin-1")
+    if not joined.translate(None, UNCHANGED):
+        return text
+    text = rule_form(percent, wildcards=dialect.wildcards)(text)
+    if dialect.dollar == "cuts" and "$" in text:
+        return "\n".join(map(_cut_after_dollar, text.split("\n")))
+    return text
+
+
+def _cut_after_dollar(pattern: str) -> str:
+    if "$" in pattern:
+        return pattern[: pattern.index("$") + 1]
+    return pattern
+
+
+def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:
+    """Rank by length, then Allow, then place, so that the earlier of two equal rules wins."""
+    count = len(texts)
+    places = range(count - 1, -1, -1)
+    return [
+        (len(text) * 2 + (row & 1)) * count + place
+        for text, row, place in zip(texts, rows, places, strict=True)
+    ]
+
+
+def _by_place(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:  # noqa: ARG001  (a Ranking)
+    return range(len(texts) - 1, -1, -1)
+
+
+_RANKINGS: dict[Precedence, Ranking] = {"longest": _by_length, "first": _by_place}
+
+
+def ranks(texts: Sequence[str], rows: Sequence[int], dialect: Dialect) -> Sequence[int]:
+    """The rank of each rule. The low bit of a row says whether the rule is an Allow."""
+    return _RANKINGS[dialect.precedence](texts, rows)
+
+
+def place_of(rank: int, count: int) -> int:
+    """The place of the rule with this rank among `count` rules."""
+    return count - 1 - rank % count
+
+
+def matcher_of(text: str, rows: Sequence[int], dialect: Dialect) -> Matcher:
+    """Compile the rules."""
+    texts = text.split("\n") if rows else []
+    operators = dialect.wildcards and ("*" in text or "$" in text)
+    return compiled(texts, rows, _RANKINGS[dialect.precedence], operators=operators)

@@ -12,9 +12,9 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from robots_guard.audit.log_line import log_line_of
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Decision
+from robots_guard.gateway.errors import log_line_of
 from robots_guard.text import counted
 
 if TYPE_CHECKING:

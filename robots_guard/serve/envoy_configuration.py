@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.decisions.freshness import PAUSE_STATUSES
-from robots_guard.gateway.operation.listeners import Address
+from robots_guard.gateway.listeners import Address
 from robots_guard.gateway.own_fields import OWN_FIELDS
 from robots_guard.protocol.signals.headers import FIELDS
 from robots_guard.serve.ext_authz import CARRIERS

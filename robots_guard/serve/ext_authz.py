@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from robots_guard.decisions.addresses import Address
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.gateway.operation.listeners import ConnectionServer
+from robots_guard.gateway.listeners import ConnectionServer
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.gateway.wire import Wire
 from robots_guard.origin import Origin, parse_authority
@@ -48,7 +48,7 @@ from robots_guard.serve.http_listener import (
 from robots_guard.serve.service import ANSWERS, Admitted, Answer, DecisionService, PendingAnswer
 
 if TYPE_CHECKING:
-    from robots_guard.serve.protocols import Running
+    from robots_guard.serve.service import Running
 
 #: The statuses that ext_authz would misread, and those that are sent instead. IANA has assigned
 #: none of the latter, so that no site answers with them.

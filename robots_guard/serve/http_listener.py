@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import httptools
 
-from robots_guard.gateway.operation.listeners import ConnectionServer, ServedConnection
+from robots_guard.gateway.listeners import ConnectionServer, ServedConnection
 
 log = logging.getLogger("robots_guard")
 

@@ -19,13 +19,11 @@ from contextlib import contextmanager
 
 from robots_guard.configuration.settings import REPORT_ONLY
 from robots_guard.gateway.decision_log import LOGGER as DECISIONS
-from robots_guard.gateway.operation.heartbeat import Heartbeat
-from robots_guard.gateway.operation.listeners import listening, raise_file_limit, report_exhaustion
-from robots_guard.gateway.operation.workers import Say, run
+from robots_guard.gateway.listeners import listening, raise_file_limit, report_exhaustion
+from robots_guard.gateway.workers import Say, run
 from robots_guard.serve.peers import Peers, PeerService, peers_of
 from robots_guard.serve.plan import Plan, check
-from robots_guard.serve.protocols import STARTS, Running, Server
-from robots_guard.serve.service import DecisionService
+from robots_guard.serve.service import STARTS, DecisionService, Running, Server
 
 log = logging.getLogger("robots_guard")
 
@@ -134,7 +132,7 @@ class Worker:
     def _serve_metrics(self, service: DecisionService) -> None:
         if self._plan.metrics is None:
             return
-        from robots_guard.gateway.operation.metrics import Metrics, MetricsSource
+        from robots_guard.gateway.metrics import Heartbeat, Metrics, MetricsSource
 
         heartbeat = Heartbeat(asyncio.get_running_loop())
         source = MetricsSource(

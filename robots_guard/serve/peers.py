@@ -27,7 +27,7 @@ import msgspec
 from robots_guard.decisions.addresses import Address
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.decisions.verdict import Decision
-from robots_guard.gateway.operation.listeners import BACKLOG, start_stream_server
+from robots_guard.gateway.listeners import BACKLOG, start_stream_server
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.serve.plan import Plan
 from robots_guard.serve.service import Admitted, Answer, DecisionService

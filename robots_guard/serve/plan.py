@@ -12,8 +12,8 @@ import platformdirs
 
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation.authorities import validate_pem
-from robots_guard.gateway.operation.listeners import Address, address_of
+from robots_guard.gateway.authorities import validate_pem
+from robots_guard.gateway.listeners import Address, address_of
 from robots_guard.invocation import BARE, Invocation
 
 _DEBIAN_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"

@@ -5,6 +5,8 @@
     respond    the response has begun: its turn counts from here, and its fields are judged
     release    the request has ended without a response
 
+A protocol is a module with a function `start`, which is imported only if its address is set.
+
 Invariant: deny first. A request passes only by an `Admitted`. An exception, a fault, a shutdown, an
 audit log that cannot be written, too many requests that wait: each is a response instead. Where
 signals are enforced, the response to a request that is not known is refused.
@@ -12,11 +14,13 @@ signals are enforced, the response to a request that is not known is refused.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from robots_guard.configuration.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
 from robots_guard.decisions.addresses import Address
@@ -28,8 +32,7 @@ from robots_guard.errors import SettingsError
 from robots_guard.gateway.admission import TRACKED, Admission
 from robots_guard.gateway.decision_log import DecisionLog
 from robots_guard.gateway.destinations import Addresses, NoAddress, NotLookedUp, PortFetcher
-from robots_guard.gateway.failures import reply_to_failure
-from robots_guard.gateway.refusal import ProxyReply, not_ready
+from robots_guard.gateway.refusal import ProxyReply, not_ready, reply_to_failure
 from robots_guard.gateway.refusal_templates import RefusalTemplates
 from robots_guard.gateway.waits import MAX_HELD, NoRoomToWait, ShuttingDown, Waits
 from robots_guard.gateway.wire import Wire
@@ -37,6 +40,7 @@ from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.origin import Origin
+from robots_guard.serve.plan import Plan
 
 log = logging.getLogger("robots_guard")
 
@@ -420,3 +424,38 @@ def _refusal_of(objection: str | None) -> Verdict | None:
 def _retry_after_in(head: ResponseHead) -> str:
     values = [value for name, value in head.headers if name.lower() == "retry-after"]
     return values[0] if values else ""
+
+
+class Server(Protocol):
+    """What serves one protocol."""
+
+    def close(self) -> None:
+        """Accept no more connections, and end those that are idle."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the last connection has ended."""
+
+
+class Running(NamedTuple):
+    """What a protocol is served with: by the worker with this number, at this socket."""
+
+    plan: Plan
+    service: DecisionService
+    listener: socket.socket
+    number: int
+
+
+Start = Callable[[Running], Awaitable[Server]]
+
+
+async def _start(module: str, running: Running) -> Server:
+    start: Start = importlib.import_module(f"robots_guard.serve.{module}").start
+    return await start(running)
+
+
+#: How each protocol is served: by the function `start` of a module.
+STARTS: Mapping[str, Start] = {
+    "envoy": partial(_start, "ext_authz"),
+    "icap": partial(_start, "icap"),
+    "sds": partial(_start, "secret_discovery"),
+}

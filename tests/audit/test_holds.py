@@ -14,8 +14,7 @@ from robots_guard.audit.holds import Hold, read_holds, write_holds
 from robots_guard.audit.read.reader import Filter, Unreadable, entries
 from robots_guard.audit.read.verify import verify_log
 from robots_guard.audit.read.writer_check import Trust
-from robots_guard.audit.write.hold_changes import add_hold, release_hold
-from robots_guard.audit.write.maintenance import retain, tidy
+from robots_guard.audit.write.maintenance import add_hold, release_hold, retain, tidy
 from robots_guard.audit.write.retention import Inspection, Retention
 from robots_guard.errors import AuditLogError, SettingsError
 

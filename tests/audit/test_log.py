@@ -17,7 +17,7 @@ from audit.killed import kill_one
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 
 @pytest.fixture

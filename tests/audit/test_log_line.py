@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, PASS, decision
 
-from robots_guard.audit.log_line import log_line_of
 from robots_guard.audit.privacy import Privacy
 from robots_guard.decisions.policy import PINNED, Document, Policy
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.signal_settings import SignalSettings
 from robots_guard.decisions.uses import read_uses
 from robots_guard.decisions.verdict import Action, Exemption, RuleRef, Verdict
+from robots_guard.gateway.errors import log_line_of
 from robots_guard.protocol.signals.headers import header_statements
 
 RULE = "line 2 of its robots.txt says 'Disallow: /private/', group '*'"

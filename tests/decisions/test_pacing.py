@@ -37,8 +37,8 @@ from robots_guard.decisions.pacing import (
     room,
     window,
 )
+from robots_guard.protocol.directives import pace_of
 from robots_guard.protocol.lines import Line
-from robots_guard.protocol.pace import pace_of
 
 NEVER = -math.inf
 

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from robots_guard.configuration.settings import Settings
-from robots_guard.decisions.phases import Phase, StatementsByPhase, judge_phases
 from robots_guard.decisions.reasons import Reason
-from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.response import Phase, ResponseHead, StatementsByPhase, judge_phases
 from robots_guard.decisions.verdict import Action, Verdict
 from robots_guard.protocol.signals.statement import Place, Signal, Statement
 

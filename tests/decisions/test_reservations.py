@@ -8,7 +8,8 @@ from decisions.walking import walk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.decisions import check, lease, policy, validation
+from robots_guard.decisions import check, lease
+from robots_guard.decisions import policy as policies
 from robots_guard.decisions.access import MAX_RESERVATIONS, Failed, Failure, Fetched
 from robots_guard.decisions.check import Judging, Lookup, Renewing
 from robots_guard.decisions.freshness import STALE_IF_ERROR, Freshness
@@ -259,7 +260,7 @@ def test_trouble_keeps_them_with_the_document():
 
 def test_they_are_compiled_once_and_state_what_the_file_says_about_a_target(monkeypatch):
     read = []
-    monkeypatch.setattr(policy, "read_file", lambda body: read.append(body) or read_file(body))
+    monkeypatch.setattr(policies, "read_file", lambda body: read.append(body) or read_file(body))
     body = b'[{"location": "/a/*", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}]'
     held = with_reservations(body=body)
     stated = held.reservation_statements("/a/x")
@@ -431,5 +432,5 @@ def test_imported_reservations_are_validated(change, objection):
         policy, reservations=msgspec.structs.replace(policy.reservations, **change)
     )
 
-    assert validation.objection(policy, NOW) is None
-    assert objection in validation.objection(changed, NOW)
+    assert policies.objection(policy, NOW) is None
+    assert objection in policies.objection(changed, NOW)

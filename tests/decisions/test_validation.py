@@ -10,7 +10,7 @@ import pytest
 
 from robots_guard.decisions import renewal
 from robots_guard.decisions.access import Failed, Failure, Fetched
-from robots_guard.decisions.validation import objection
+from robots_guard.decisions.policy import objection
 from robots_guard.origin import Origin, origin_of
 
 A = origin_of("https://a.test")

@@ -320,8 +320,14 @@ if status < 0:
     os.kill(os.getpid(), -status)
 sys.exit(status)
 """
-_PRELOADED = ["mitmproxy.tools.dump", "duckdb", "aiohttp", "rich.table", "robots_guard.mitmproxy"]
-_PACKAGES = ("audit", "app.cli", "guard", "mitmproxy.command", "protocol")
+_PRELOADED = [
+    "mitmproxy.tools.dump",
+    "duckdb",
+    "aiohttp",
+    "rich.table",
+    "robots_guard.mitmproxy.launcher",
+]
+_PACKAGES = ("audit", "app.cli", "guard", "protocol")
 
 
 def _programs(folder: Path) -> Path:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.guard.fetch.fields import MAX_FIELD, BadFields, joined
-from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import MAX_FIELD, BadFields, Framing, joined
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -8,8 +8,8 @@ import pytest
 from robots_guard.decisions.pacing import DelaySource, RequiredDelay, Turn
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Decision, Question, Verdict
-from robots_guard.gateway import deferrals
-from robots_guard.gateway.deferrals import REMEMBERED_FOR, DeferralMemory
+from robots_guard.gateway import admission
+from robots_guard.gateway.admission import REMEMBERED_FOR, DeferralMemory
 from robots_guard.origin import origin_of
 
 QUESTION = Question(
@@ -72,7 +72,7 @@ def test_the_memory_is_bounded_in_time_and_size(memory, clock, monkeypatch):
     memory.remember(decision())
     clock.advance(REMEMBERED_FOR + 1)
     assert memory.link(QUESTION).deferral is None
-    monkeypatch.setattr(deferrals, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(admission, "MAX_REMEMBERED", 3)
     few = DeferralMemory(clock)
     for number in range(5):
         few.remember(decision(msgspec.structs.replace(QUESTION, target=f"/{number}")))

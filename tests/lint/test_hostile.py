@@ -11,9 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
+from robots_guard.protocol.lint.formats import LintedFileFindings, command, sarif
 from robots_guard.protocol.lint.linter import CHECKS, MOST, lint
-from robots_guard.protocol.lint.sarif import LintedFileFindings, sarif
-from robots_guard.protocol.lint.workflow import command
 
 HOSTILE = b"\x1b[31m::error::x%0A\r\x85\xe2\x80\xae,:%\x00\xff"
 

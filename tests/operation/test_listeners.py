@@ -14,8 +14,8 @@ from collections import Counter
 import pytest
 
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation import listeners
-from robots_guard.gateway.operation.listeners import Address, listening, start_server
+from robots_guard.gateway import listeners
+from robots_guard.gateway.listeners import Address, listening, start_server
 
 WAITING = 300  # more than asyncio's own limit, and fewer than that of most systems
 

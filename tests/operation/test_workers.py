@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CRASHING = """
-from robots_guard.gateway.operation.workers import run
+from robots_guard.gateway.workers import run
 
 def work(number, say):
     raise ZeroDivisionError("this worker is broken")

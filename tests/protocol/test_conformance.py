@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.protocol.conformance import violations
 from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.lint.groups import violations
 from robots_guard.protocol.robots import parse
 
 TWO_STARS = "more than one * record"

@@ -10,9 +10,9 @@ import pytest
 from protocol.rows import ask, rows
 
 from robots_guard.errors import SettingsError
-from robots_guard.protocol.conformance import violations
 from robots_guard.protocol.dialect import DIALECTS, dialect
-from robots_guard.protocol.host import is_host_value
+from robots_guard.protocol.directives import is_host_value
+from robots_guard.protocol.lint.groups import violations
 from robots_guard.protocol.matcher import pattern_matches
 from robots_guard.protocol.robots import parse
 from robots_guard.protocol.ruleset import compile_rules

@@ -6,7 +6,7 @@ import pytest
 from protocol.rows import ask
 
 from robots_guard.protocol.dialect import dialect
-from robots_guard.protocol.host import is_host_value
+from robots_guard.protocol.directives import is_host_value
 from robots_guard.protocol.ruleset import compile_rules
 
 BODY = b"User-agent: *\nDisallow: /forum\nHost: www.myhost.ru:8080\nHost: main.example.ru\n"

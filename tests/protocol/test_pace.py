@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robots_guard.protocol.dialect import dialect
+from robots_guard.protocol.directives import WINDOWS, Window, pace_of
 from robots_guard.protocol.lines import Line
-from robots_guard.protocol.pace import WINDOWS, Window, pace_of
 from robots_guard.protocol.ruleset import compile_rules
 
 

@@ -10,9 +10,9 @@ from protocol.slow_forms import slow_folded, slow_variants
 from protocol.test_matcher import slowly_matches
 
 from robots_guard.origin import wire_text
-from robots_guard.protocol.conformance import violations
 from robots_guard.protocol.dialect import DIALECTS, dialect
 from robots_guard.protocol.lines import lines
+from robots_guard.protocol.lint.groups import violations
 from robots_guard.protocol.paths import MATCHINGS, variants
 from robots_guard.protocol.percent import canonical, canonical_rules
 from robots_guard.protocol.robots import parse

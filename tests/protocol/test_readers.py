@@ -18,9 +18,8 @@ from support import readers
 
 from robots_guard.origin import wire_text
 from robots_guard.protocol.dialect import dialect
-from robots_guard.protocol.paths import malformed
+from robots_guard.protocol.paths import malformed, rooted, undotted
 from robots_guard.protocol.percent import canonical
-from robots_guard.protocol.readings import rooted, undotted
 from robots_guard.protocol.ruleset import compile_rules
 
 TARGETS = int(os.environ.get("TARGETS", "8000"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.protocol.readings import behind_authority, joined, readings, undotted
+from robots_guard.protocol.paths import behind_authority, joined, readings, undotted
 
 
 @pytest.mark.parametrize(

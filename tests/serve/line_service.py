@@ -18,7 +18,7 @@ from robots_guard.app.cli.main import main
 from robots_guard.decisions.response import ResponseHead
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.origin import split_url
-from robots_guard.serve.protocols import STARTS, Running, Server
+from robots_guard.serve.service import STARTS, Running, Server
 
 
 async def start(running: Running) -> Server:

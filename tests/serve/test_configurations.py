@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from robots_guard.app.cli.main import COMMANDS, _load
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation.listeners import Address, address_of
+from robots_guard.gateway.listeners import Address, address_of
 from robots_guard.serve.configurations import render, values_of
 from robots_guard.serve.plan import Plan, addresses
 

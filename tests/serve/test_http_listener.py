@@ -9,7 +9,7 @@ from socket import create_server
 
 import pytest
 
-from robots_guard.gateway.operation.listeners import Address, listening
+from robots_guard.gateway.listeners import Address, listening
 from robots_guard.serve import http_listener
 from robots_guard.serve.http_listener import (
     DataPlaneRequest,

@@ -15,7 +15,7 @@ from support.waiting import until
 
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.serve.icap import server as icap_server
+from robots_guard.serve import icap as icap_module
 from robots_guard.serve.icap import start
 from robots_guard.serve.service import Admitted
 
@@ -295,7 +295,7 @@ async def test_the_end_waits_for_the_request_that_is_under_way(decisions, listen
 @pytest.mark.parametrize("sent", [REQMOD[:20], REQMOD[:-10], RESPMOD[:-1], OPTIONS + REQMOD[:9]])
 async def test_a_request_that_does_not_end(server, decisions, monkeypatch, sent):
     """Such connections would be kept until there are no more files to open."""
-    monkeypatch.setattr(icap_server, "REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(icap_module, "REQUEST_TIMEOUT", 0.05)
     async with connected(server) as (reader, writer):
         writer.write(sent)
         rest = await asyncio.wait_for(ended(reader), 5)
@@ -303,7 +303,7 @@ async def test_a_request_that_does_not_end(server, decisions, monkeypatch, sent)
 
 
 async def test_a_connection_without_a_request_is_kept(server, monkeypatch):
-    monkeypatch.setattr(icap_server, "REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(icap_module, "REQUEST_TIMEOUT", 0.05)
     async with connected(server) as (reader, writer):
         for _ in range(2):
             writer.write(REQMOD)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from robots_guard.decisions.reasons import Reason
 from robots_guard.gateway.refusal import ProxyReply
-from robots_guard.serve.icap.messages import (
+from robots_guard.serve.icap_messages import (
     UnreadableMessage,
     read_request,
     read_response,

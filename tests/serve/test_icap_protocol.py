@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.serve.icap.protocol import (
+from robots_guard.serve.icap_messages import (
     MAX_CHUNK_LINE,
     MAX_ENCAPSULATED,
     MAX_HEAD,

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from robots_guard.errors import SettingsError
 from robots_guard.serve.certificates import Minter
-from robots_guard.serve.discovery_messages import (
+from robots_guard.serve.secret_discovery import (
     SECRET_TYPE,
     SecretResource,
+    SecretServer,
     decode_request,
     encode_response,
+    serve,
 )
-from robots_guard.serve.secret_discovery import SecretServer, serve
 
 AGGREGATED = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SECRETS = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets"

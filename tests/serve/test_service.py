@@ -21,7 +21,7 @@ from robots_guard.gateway.placeholders import PLACEHOLDERS
 from robots_guard.gateway.refusal import ProxyReply
 from robots_guard.origin import split_url
 from robots_guard.serve.service import Admitted
-from robots_guard.testing.origin import Reply
+from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 SLOW = "User-agent: *\nCrawl-delay: {}\n"

@@ -13,7 +13,7 @@ from support.programs import program
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.decisions.addresses import is_public
 from robots_guard.errors import SettingsError
-from robots_guard.gateway.operation.listeners import Address
+from robots_guard.gateway.listeners import Address
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
 

@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         name="turn-not-kept",
-        module="robots_guard.guard.stores.turns",
+        module="robots_guard.guard.stores.memory",
         old="self._last[origin] = turn.stamp",
         new="pass",
     ),
@@ -65,7 +65,7 @@ FAULTS = (
     ),
     Fault(
         name="any-turn-moved",
-        module="robots_guard.guard.stores.turns",
+        module="robots_guard.guard.stores.memory",
         old="is_last = self._last.get(origin) == stamp",
         new="is_last = origin in self._last",
     ),

@@ -15,8 +15,8 @@ from robots_guard.decisions.lease import Taken
 from robots_guard.decisions.pacing import Turn, Wait
 from robots_guard.decisions.policy import Policy
 from robots_guard.errors import DamagedValue, StoreError
-from robots_guard.guard.stores.leases import LeaseThenPolicy
 from robots_guard.guard.stores.memory import MemoryStore
+from robots_guard.guard.stores.sqlite import LeaseThenPolicy
 from robots_guard.origin import Origin
 from simulation.kernel import Kernel
 from simulation.plan import Plan, Span

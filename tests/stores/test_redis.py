@@ -25,8 +25,7 @@ from robots_guard.errors import DamagedValue, SettingsError, StoreError
 from robots_guard.guard.stores import look_at, open_store
 from robots_guard.guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
 from robots_guard.guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
-from robots_guard.guard.stores.sentinels import Sentinels
-from robots_guard.guard.stores.servers import open_redis
+from robots_guard.guard.stores.servers import Sentinels, open_redis
 from robots_guard.origin import origin_of
 
 # A test ends the connections of the private `_client`: no public method does.

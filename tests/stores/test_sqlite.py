@@ -27,7 +27,7 @@ from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.guard.stores import database_files
 from robots_guard.guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
 from robots_guard.guard.stores.database import Database
-from robots_guard.guard.stores.patience import System, connect
+from robots_guard.guard.stores.database_files import System, connect
 from robots_guard.guard.stores.sqlite import RETENTION, SqliteStore
 from robots_guard.origin import origin_of
 

@@ -28,7 +28,7 @@ from support.waiting import eventually
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.guard.stores import database
 from robots_guard.guard.stores.database import Database, ReadOnlyDatabase
-from robots_guard.guard.stores.patience import Connection, System, connect
+from robots_guard.guard.stores.database_files import Connection, System, connect
 from robots_guard.guard.stores.sqlite import SqliteStore
 
 # These tests reach into `_database`: its locks and connections, which a fork must not inherit, have no

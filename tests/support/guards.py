@@ -15,7 +15,7 @@ from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.paths import matching
-from robots_guard.testing.audit_log import CapturingAuditLog
+from robots_guard.testing import CapturingAuditLog
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 

@@ -21,11 +21,10 @@ from robots_guard.decisions.access import Fetched
 from robots_guard.decisions.policy import Policy
 from robots_guard.decisions.renewal import begin
 from robots_guard.guard.stores import open_store
-from robots_guard.guard.stores.leases import LeaseThenPolicy
 from robots_guard.guard.stores.memory import MemoryStore
 from robots_guard.guard.stores.redis import RedisStore
 from robots_guard.guard.stores.servers import open_redis
-from robots_guard.guard.stores.sqlite import SqliteStore
+from robots_guard.guard.stores.sqlite import LeaseThenPolicy, SqliteStore
 from robots_guard.origin import Origin, origin_of
 from support.programs import program
 from support.waiting import eventually

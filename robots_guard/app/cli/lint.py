@@ -24,10 +24,9 @@ from robots_guard.errors import MalformedURL, NotGoverned, RobotsGuardError
 from robots_guard.origin import split_url
 from robots_guard.protocol.dialect import DIALECTS, Dialect, dialect
 from robots_guard.protocol.lint.finding import Effect, Finding, Severity
+from robots_guard.protocol.lint.formats import LintedFileFindings, command, sarif
 from robots_guard.protocol.lint.linter import lint as findings_of
 from robots_guard.protocol.lint.response import RobotsOfPage, lint_response, lint_tdmrep
-from robots_guard.protocol.lint.sarif import LintedFileFindings, sarif
-from robots_guard.protocol.lint.workflow import command
 from robots_guard.text import counted, line_numbers
 
 #: More dialects than this are shown as "all dialects" if the effect is the same in all.

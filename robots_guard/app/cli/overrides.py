@@ -32,8 +32,13 @@ from robots_guard.decisions.overrides import (
 )
 from robots_guard.decisions.verdict import Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.guard.overrides import MAX_BYTES, look_at_overrides, read_without_pinned
-from robots_guard.guard.pinned_files import pinned_path, read_pinned
+from robots_guard.guard.overrides import (
+    MAX_BYTES,
+    look_at_overrides,
+    pinned_path,
+    read_pinned,
+    read_without_pinned,
+)
 from robots_guard.origin import Origin, origin_of
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.lint.finding import Severity

@@ -30,7 +30,7 @@ from robots_guard.invocation import Invocation
 
 if TYPE_CHECKING:
     from robots_guard.app.console.access import AccessControl
-    from robots_guard.mitmproxy.command.launcher import Proxy, Ready
+    from robots_guard.mitmproxy.launcher import Proxy, Ready
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
@@ -45,7 +45,7 @@ def proxy(**values: Any) -> None:
     # SIGHUP would kill the process while it is still importing. Ignoring it loses nothing: the files that SIGHUP
     # reloads are read for the first time after this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from robots_guard.mitmproxy.command.launcher import Proxy, serve
+    from robots_guard.mitmproxy.launcher import Proxy, serve
 
     settings = settings_of_kind(ProxySettings, values, "proxy")
     own = section_from("proxy", values, ProxySection)

@@ -53,7 +53,7 @@ def serve(print_config: str | None, **values: Any) -> None:
 
 
 def _plan(values: dict[str, Any]) -> Plan:
-    from robots_guard.gateway.operation.listeners import Address
+    from robots_guard.gateway.listeners import Address
     from robots_guard.serve.plan import Plan, addresses
 
     settings = settings_of_kind(ProxySettings, values, "serve")

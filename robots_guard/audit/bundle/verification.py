@@ -23,6 +23,7 @@ from robots_guard.audit.bundle.basis import (
     agrees,
     is_digest_of,
     seconds_of,
+    selection_problems,
 )
 from robots_guard.audit.bundle.chain import ChainCheck, check_chain, covered_by
 from robots_guard.audit.bundle.contents import (
@@ -48,7 +49,6 @@ from robots_guard.audit.bundle.derivation import (
     stretches,
     uncovered,
 )
-from robots_guard.audit.bundle.selection import selection_problems
 from robots_guard.audit.bundle.trust import (
     CLOCK_SKEW,
     BundleTrust,
@@ -58,7 +58,7 @@ from robots_guard.audit.bundle.trust import (
     key_name,
 )
 from robots_guard.audit.bundle.warc_response import BadWarc, read_response, uuid_of
-from robots_guard.audit.pinned_texts import pinned_texts
+from robots_guard.audit.read.reader import pinned_texts
 from robots_guard.audit.read.replay import Judgement, Replayed, is_replayable, replay
 from robots_guard.audit.record import (
     Fetch,

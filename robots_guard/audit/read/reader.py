@@ -5,17 +5,21 @@ and never fatal. Each file is ordered, so that many files are merged without loa
 memory. If a file is compressed while it is read, reading continues in its replacement:
 no record is missed, and none is read twice. For queries over many records, see
 audit/read/search.py.
+
+A robots.txt file of the operator is in several records, each of kind `pinned`. Invariant: its text
+is returned only if it has the SHA-256 that its records state.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import heapq
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -25,12 +29,37 @@ from typing import NamedTuple
 import msgspec
 
 from robots_guard.audit.read.resource import Resource, is_of_host, prefix_of, resource_of
-from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord, moment
+from robots_guard.audit.record import SCHEMA, AnyRecord, PinnedRecord, Record, SignalsRecord, moment
 from robots_guard.audit.segments import JSONL, Segment, segments
 from robots_guard.decisions.component import Component
 from robots_guard.decisions.verdict import Action
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.text import counted
+
+
+def pinned_texts(entries: Iterable[AnyRecord]) -> dict[str, bytes]:
+    """Return the files of which all parts are among some records, by their SHA-256."""
+    parts: dict[tuple[str, int], dict[int, str]] = {}
+    for entry in entries:
+        if isinstance(entry, PinnedRecord):
+            parts.setdefault((entry.sha256, entry.parts), {})[entry.part] = entry.text
+    found = {}
+    for (sha256, count), texts in parts.items():
+        body = _body(texts, count)
+        if body is not None and hashlib.sha256(body).hexdigest() == sha256:
+            found[sha256] = body
+    return found
+
+
+def _body(texts: dict[int, str], count: int) -> bytes | None:
+    """The bytes of a file of so many parts; None if one is missing or is not as it is written."""
+    if len(texts) != count:
+        return None
+    try:
+        return "".join(texts[number] for number in range(1, count + 1)).encode("latin-1")
+    except (KeyError, UnicodeEncodeError):
+        return None
+
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
 PIECE = 64 * 1024  # bytes

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from robots_guard.audit.privacy import LONGEST, REDACTED, Privacy
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import DEFAULT_PORTS, Origin, objection, origin_of, split_url
+from robots_guard.protocol.paths import cut_fragment, undotted
 from robots_guard.protocol.percent import canonical
-from robots_guard.protocol.readings import cut_fragment, undotted
 
 #: How queries may have been recorded (setting `audit_query`), except that they were dropped.
 _QUERIES = ("keep", "redact", "hash")

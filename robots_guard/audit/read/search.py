@@ -21,9 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from robots_guard.audit.pinned_texts import pinned_texts
 from robots_guard.audit.read.index import READABLE, Indexed, indexed, remove_damaged
-from robots_guard.audit.read.reader import DECISION, Filter, Newer, Unreadable, copy_records
+from robots_guard.audit.read.reader import (
+    DECISION,
+    Filter,
+    Newer,
+    Unreadable,
+    copy_records,
+    pinned_texts,
+)
 from robots_guard.audit.read.resource import host_pattern, prefix_of
 from robots_guard.audit.record import SCHEMA, AnyRecord, Record, SignalsRecord
 from robots_guard.audit.schema import (

@@ -1,9 +1,13 @@
-"""Maintenance of the audit log's files: closed files are compressed, and old ones removed.
+"""Maintenance of the audit log's files: closed files are compressed, and old ones removed unless a
+legal hold covers them. Holds are added and released here, each on record in the audit log.
 
 Invariant: it changes only files whose names are the audit log's and that no writer has locked. It
 may be killed at any moment, and may run in several processes at once. A full disk stops
 maintenance, but never a writer. audit/write/retention.py determines the age of a file; its account
 is a file in the directory, which one process at a time may change.
+
+Invariant: a hold is in force before it is recorded, and its release is recorded before it takes
+effect. Maintenance cannot run in between, because the directory is locked.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from robots_guard.audit.files import FILES, FULL
-from robots_guard.audit.holds import read_holds
+from robots_guard.audit.holds import Hold, read_holds, write_holds
 from robots_guard.audit.segments import (
     INDEX,
     JSONL,
@@ -40,6 +44,7 @@ from robots_guard.audit.segments import (
     why_not_plain,
 )
 from robots_guard.audit.write.retention import Account, Inspection, Retention, determine_ages
+from robots_guard.decisions.events import Event, HoldChanged
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.invocation import invocation_for
 
@@ -365,3 +370,45 @@ def _size(path: Path) -> int:
 
 def _files_in(directory: Path) -> list[Path]:
     return [Path(entry.path) for entry in os.scandir(directory) if day_of(entry.name)]
+
+
+def add_hold(directory: Path, hold: Hold, now: float, note: Callable[[Event], None]) -> None:
+    """Put a hold in force, and record it. Raises OSError, SettingsError if the holds cannot be read,
+    and AuditLogError if the hold is in force but was not recorded."""
+    with lock_directory(directory, waits=True):
+        write_holds(directory, [*read_holds(directory), hold])
+        note(_change(hold, "add", hold.owner, hold.reason, now))
+
+
+def release_hold(
+    directory: Path,
+    identity: str,
+    owner: str,
+    reason: str,
+    now: float,
+    note: Callable[[Event], None],
+) -> Hold:
+    """Record the release of a hold, and end it. Raises OSError, SettingsError if there is no such
+    hold, and AuditLogError; the hold is then still in force."""
+    with lock_directory(directory, waits=True):
+        holds = read_holds(directory)
+        found = [hold for hold in holds if hold.id == identity]
+        if not found:
+            known = invocation_for(directory).command("audit", "hold", "list")
+            raise SettingsError(f"there is no hold {identity!r}: see {known}")
+        note(_change(found[0], "release", owner, reason, now))
+        write_holds(directory, [hold for hold in holds if hold.id != identity])
+        return found[0]
+
+
+def _change(hold: Hold, change: str, owner: str, reason: str, now: float) -> HoldChanged:
+    return HoldChanged(
+        at=now,
+        hold=hold.id,
+        change=change,
+        owner=owner,
+        reason=reason,
+        origins=tuple(hold.origins),
+        since=hold.since,
+        until=hold.until,
+    )

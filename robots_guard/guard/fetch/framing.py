@@ -1,4 +1,7 @@
-"""The framing of an HTTP/1 response, read from the bytes as received (RFC 9112).
+"""The fields and the framing of an HTTP response, as every fetcher reads them.
+
+Fields have lower-case names, repeated ones are joined, and their size is bounded. The framing is
+read from the bytes as received (RFC 9112).
 
 HTTP clients differ in how they read a response with ambiguous framing: they skip trailing bytes,
 take one of two lengths, guess at a chunk. Where such a response ends is uncertain, so it may not be
@@ -19,9 +22,62 @@ fields may.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from robots_guard.guard.fetch.fields import MAX_FIELD, MAX_HEAD
+MAX_FIELDS = 200
+MAX_FIELD = 16 * 1024  # bytes of one field
+MAX_HEAD = 64 * 1024  # bytes of all fields together
+#: The header fields of a project that its fetches of robots.txt inherit: those that identify the
+#: crawler, and those that authenticate it to its parent proxy. Any other may make the response
+#: unreadable (a coding, a range, "not modified"), or is about pages.
+INHERITED = frozenset(
+    (
+        "user-agent",
+        "from",
+        "accept-language",
+        "proxy-authorization",
+        "signature",  # RFC 9421, Web Bot Auth
+        "signature-input",
+        "signature-agent",
+    )
+)
+
+
+class BadFields(Exception):
+    """Header fields that no honest robots.txt response has: too many, too long, with NUL, or two
+    Locations."""
+
+
+def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the fields of a response with repeated ones joined. Raises BadFields."""
+    fields: dict[str, str] = {}
+    size = 0
+    for count, (name, value) in enumerate(raw, start=1):
+        size += len(name) + len(value) + 4
+        if count > MAX_FIELDS or size > MAX_HEAD:
+            raise BadFields(f"more than {MAX_FIELDS} fields or {MAX_HEAD} bytes of them")
+        if len(name) + len(value) > MAX_FIELD:
+            raise BadFields(f"a field of more than {MAX_FIELD} bytes")
+        if b"\0" in value:
+            raise BadFields("a field with NUL")
+        key, text = name.decode("latin-1").lower(), _text(value)
+        if key not in fields:
+            fields[key] = text
+        elif key != "location":
+            fields[key] = f"{fields[key]}, {text}"
+        elif fields[key] != text:
+            raise BadFields("more than one Location")
+    return fields
+
+
+def _text(value: bytes) -> str:
+    """Decode a value as UTF-8 if possible, as for an unescaped Location; else one character per
+    byte."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: [^\0\r]*)?")

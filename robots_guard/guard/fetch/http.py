@@ -31,8 +31,7 @@ from robots_guard.guard.fetch.destinations import (
     Destinations,
     HostVisit,
 )
-from robots_guard.guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
-from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import MAX_FIELD, MAX_FIELDS, BadFields, Framing, joined
 from robots_guard.guard.fetch.plain_errors import LONGEST, in_plain_words, scope_of
 from robots_guard.origin import split_url
 

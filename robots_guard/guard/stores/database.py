@@ -24,15 +24,20 @@ from pathlib import Path
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.guard.stores.breaker import Breaker
 from robots_guard.guard.stores.database_files import (
+    BUSY,
+    SLICE,
+    Connection,
     DatabaseFiles,
     FoundFiles,
     Inode,
+    Interrupted,
     Lock,
     Resets,
+    System,
+    is_busy,
     marks_a_store,
     store_reset,
 )
-from robots_guard.guard.stores.patience import BUSY, SLICE, Connection, Interrupted, System, is_busy
 
 CLOSING = 2.0  # seconds that closing waits for running calls: a disk may hang
 BETWEEN = 0.2  # seconds allowed between the removal, or creation, of one journal and of the other

@@ -1,5 +1,4 @@
-"""The files of an SQLite database: the file itself, its two journals, its lock, and a hard link to
-it.
+"""The files of an SQLite database: the file itself, its two journals, its lock, and a hard link to it.
 
 SQLite pairs files by name alone: the database with its write-ahead log (``-wal``) and with the
 index of that log (``-shm``), which every process maps into memory.
@@ -8,6 +7,10 @@ Invariant: a file is never opened beside the journals of another one, and no gua
 index that another process maps, which would kill that process (SIGBUS). So journals are renamed or
 unlinked, under the lock, and never written to. Only SQLite opens the three files: a process that
 closes any descriptor of a file loses all its locks on it.
+
+The file must be closed when a process forks, so a call that waits for a lock has to stop waiting.
+SQLite's own wait cannot be interrupted from outside (`interrupt` ends a running statement, not a
+wait); `Patience` splits it into short slices. A test can replace its calls.
 """
 
 from __future__ import annotations
@@ -16,15 +19,109 @@ import contextlib
 import fcntl
 import os
 import re
+import sqlite3
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from robots_guard.errors import StoreReset
-from robots_guard.guard.stores.patience import Interrupted, Patience, System
+from robots_guard.errors import StoreError, StoreReset
+
+SLICE = 0.1  # seconds of one uninterruptible wait in SQLite
+
+
+class Interrupted(StoreError):
+    """A call lost its connection before it had locked it: to a fork, or to a replaced file.
+
+    The call must retry with the next connection.
+    """
+
+
+class Patience:
+    """Tells waiting threads when to stop waiting for one database's locks.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._ended_by: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this thread must stop waiting. False for the thread that called `end`."""
+        return self._ended_by not in (None, threading.get_ident())
+
+    def end(self) -> None:
+        """Interrupt the waits of all other threads, current and future."""
+        self._ended_by = threading.get_ident()
+
+    def begin(self) -> None:
+        """Allow waits again."""
+        self._ended_by = None
+
+
+class Connection(sqlite3.Connection):
+    """A connection that waits for a lock in slices, and checks `patience` between them."""
+
+    patience = Patience()
+    slices = 1
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute a statement, waiting for its lock.
+
+        Raises Interrupted if the wait is interrupted.
+        """
+        for _ in range(self.slices - 1):
+            try:
+                return super().execute(sql, parameters)
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if self.patience.is_over:
+                    raise Interrupted(
+                        "was interrupted while another process had it locked"
+                    ) from error
+        return super().execute(sql, parameters)
+
+
+def connect(path: Path) -> Connection:
+    """Return a connection in autocommit mode, usable from any thread."""
+    return sqlite3.connect(
+        path, timeout=SLICE, isolation_level=None, check_same_thread=False, factory=Connection
+    )
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether the error is a lock held by another process (SQLITE_BUSY)."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+BUSY = 5.0  # seconds to wait for another process's write
+
+
+@dataclass(frozen=True)
+class System:
+    """The system calls of a Database in one object, its clock, and its timeout for another process's lock.
+
+    SQLite makes further system calls that cannot be replaced from Python.
+    """
+
+    open: Callable[[str, int, int], int] = os.open
+    close: Callable[[int], None] = os.close
+    flock: Callable[[int, int], None] = fcntl.flock
+    stat: Callable[[str], os.stat_result] = os.stat
+    rename: Callable[[str, str], None] = os.rename
+    unlink: Callable[[str], None] = os.unlink
+    link: Callable[[str, str], None] = os.link
+    connect: Callable[[Path], Connection] = connect
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    busy: float = BUSY
+
 
 MAX_QUARANTINED = 3  # damaged files kept for a person to examine
 

@@ -14,11 +14,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from robots_guard.decisions import codec
 from robots_guard.decisions.freshness import CLOCK_SKEW
+from robots_guard.decisions.lease import Taken
 from robots_guard.decisions.pacing import (
     LONGEST_DELAY,
     LONGEST_PAUSE,
@@ -34,8 +36,29 @@ from robots_guard.decisions.pacing import (
 from robots_guard.decisions.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.guard.stores.database import Database, ReadOnlyDatabase
-from robots_guard.guard.stores.leases import LeaseThenPolicy
 from robots_guard.origin import Origin, origin_of
+
+
+class _Separate(Protocol):
+    def get(self, origin: Origin) -> Policy | None: ...
+
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool: ...
+
+
+class LeaseThenPolicy:
+    """Takes a lease and then reads the policy: for a store on this machine, where a call costs
+    little."""
+
+    def take_and_get(
+        self: _Separate, origin: Origin, token: str, now: float, seconds: float
+    ) -> Taken:
+        """Take the origin's lease, and return also the policy that is stored then."""
+        is_ours = self.take(origin, token, now, seconds)
+        try:
+            return Taken(is_ours, self.get(origin))
+        except DamagedValue as error:
+            return Taken(is_ours, damage=str(error))
+
 
 # seconds: the retention of an audit log (90 d), plus the age of the oldest copy it refers to (30 d)
 RETENTION = 120 * 86400.0

@@ -16,7 +16,7 @@ from mitmproxy.proxy.server import ConnectionHandler
 
 from robots_guard.decisions.addresses import Address
 from robots_guard.gateway.destinations import addresses_of
-from robots_guard.gateway.operation.listeners import start_stream_server
+from robots_guard.gateway.listeners import start_stream_server
 from robots_guard.gateway.patch import Patch, method
 
 MAX_HELLO = 16 * 1024  # bytes of a ClientHello; browsers send 2,000
@@ -40,7 +40,7 @@ def share_port() -> None:
 async def _listen(
     self: Any, host: str, port: int, *, plain: Callable[..., Awaitable[list[Any]]]
 ) -> list[Any]:
-    """Accept one connection at a time (`operation.listeners`), and let workers share the port.
+    """Accept one connection at a time (`gateway.listeners`), and let workers share the port.
 
     asyncio tries to accept a hundred connections at a time. When the process has no file left to
     open, each failure is logged and schedules an attempt of its own: thousands a second. With

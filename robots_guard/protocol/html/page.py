@@ -1,14 +1,23 @@
-"""A page: what its METAs, licence links and data-nosnippet elements state, and its links."""
+"""A page: what its METAs, licence links and data-nosnippet elements state, and its links.
+
+A META with robots rules has the name `robots` or the name of a crawler. Any word can be a crawler's
+name, so a META with any other name counts only if its content has one of the known rules.
+
+A parser that builds a tree compares the attributes of a tag with each other, walks up the open
+elements, and repeats unclosed formatting elements in each paragraph. The time and memory for this
+grow with the square of the number of tags or attributes (measured with lexbor 2.5: 24 KB become
+540 MB). So such a parser gets only documents with few tags, and only the part that can contain
+statements. Of most pages that is the head.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from robots_guard.protocol.html.charset import documents
-from robots_guard.protocol.html.limits import is_small_tree, relevant_length, text_end
 from robots_guard.protocol.html.links import (
     absolute_url,
     base_url,
@@ -16,16 +25,245 @@ from robots_guard.protocol.html.links import (
     link_permissions,
     resolved,
 )
-from robots_guard.protocol.html.markup import NO_MARKUP, Element, Markup
-from robots_guard.protocol.html.meta_tags import meta_statements
-from robots_guard.protocol.html.tag_reader import read_tags
-from robots_guard.protocol.html.tokenizer import Tokenizer
-from robots_guard.protocol.html.tree_reader import read_tree, tree_type
-from robots_guard.protocol.signals.bounds import bounded
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.html.markup import (
+    NO_MARKUP,
+    Element,
+    Markup,
+    read_tags,
+    read_tree,
+    tree_type,
+)
+from robots_guard.protocol.html.tokenizer import TAG, Tokenizer
+from robots_guard.protocol.signals import tdmrep
+from robots_guard.protocol.signals.rules import FIELD_CAP, agent_name, read_rules, unread_rules
+from robots_guard.protocol.signals.statement import (
+    RAW_CAP,
+    Flag,
+    Place,
+    Signal,
+    Statement,
+    bounded,
+    is_restrictive,
+)
+from robots_guard.protocol.signals.usage import read_signal, read_usage
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
+
+
+TREE_BYTES = 512 * 1024
+TREE_TAGS = 1_000
+TAG_BYTES = 2048
+
+#: A META that states nothing: it has neither `name` nor `http-equiv`. No value may contain `<`, so
+#: that matching takes linear time.
+_SILENT_META = re.compile(
+    rb"<meta(?:[\t\n\f\r ]++(?:property|itemprop|charset|content|id|class|lang)[\t\n\f\r ]*+="
+    rb"[\t\n\f\r ]*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\t\n\f\r \"'<>=`]++))++[\t\n\f\r ]*+/?>"
+)
+#: The end of what can show a META that is none.
+_TEXT_END = re.compile(
+    rb"</(?:script|style|textarea|title|template|iframe|xmp|noembed|noframes)[\t\n\f\r ]*+>|-->",
+    re.IGNORECASE,
+)
+
+
+def relevant_length(document: bytes) -> int:
+    """Return the length of the part of a document that can contain statements, or 0."""
+    text = document.lower()
+    if text.rfind(b"data-nosnippet") >= 0:
+        return len(text)
+    end = _meta_end(text)
+    if text.rfind(b"license") >= 0:
+        end = max(end, _license_end(text))
+    return end
+
+
+def text_end(document: bytes, begin: int) -> int:
+    """Return where an element or comment that holds text, such as a script, may end after a place;
+    the length of the document if nothing does."""
+    found = _TEXT_END.search(document, begin)
+    return found.end() if found else len(document)
+
+
+def is_small_tree(document: bytes) -> bool:
+    """Whether a tree of a document takes little time and memory, whatever its content."""
+    if len(document) > TREE_BYTES:
+        return False
+    pieces = document.split(b"<", TREE_TAGS + 1)
+    if len(pieces) > TREE_TAGS + 1:
+        return False
+    return all(_begins_with_short_tag(piece) for piece in pieces if len(piece) > TAG_BYTES)
+
+
+def _begins_with_short_tag(piece: bytes) -> bool:
+    """Whether the tag at the beginning of a piece, without its `<`, is short and thus has few
+    attributes."""
+    tag = TAG.match(b"<" + piece)
+    return tag is not None and tag.end() <= TAG_BYTES
+
+
+def _meta_end(text: bytes) -> int:
+    at = text.rfind(b"<meta")
+    while at >= 0 and _SILENT_META.match(text, at):
+        at = text.rfind(b"<meta", 0, at)
+    if at < 0:
+        return 0
+    tag = TAG.match(text, at)
+    return tag.end() if tag else len(text)
+
+
+def _license_end(text: bytes) -> int:
+    at = text.rfind(b"<link")
+    while at >= 0:
+        tag = TAG.match(text, at, at + TAG_BYTES)
+        if tag and b"license" in tag[3]:
+            return tag.end()
+        at = text.rfind(b"<link", 0, at)
+    return 0
+
+
+#: Names that do not name a crawler (HTML section 4.2.5.1, and the registry MetaExtensions).
+_NOT_AGENTS = frozenset(
+    {
+        "abstract", "apple-mobile-web-app-capable", "apple-mobile-web-app-title", "application-name",
+        "author", "classification", "color-scheme", "copyright", "coverage", "csrf-param",
+        "csrf-token", "date", "description", "designer", "distribution", "format-detection",
+        "generator", "geo.placename", "geo.position", "geo.region", "google-site-verification",
+        "handheldfriendly", "icbm", "keywords", "language", "mobileoptimized", "msapplication-config",
+        "msapplication-tilecolor", "msapplication-tileimage", "news_keywords", "owner", "pagename",
+        "parsely-tags", "publisher", "rating", "referrer", "resource-type", "subject", "subtitle",
+        "summary", "tags", "target", "theme-color", "thumbnail", "title", "topic", "viewport",
+        "yandex-verification", tdmrep.RESERVATION, tdmrep.POLICY,
+    }
+)  # fmt: skip
+_AGENT = re.compile(r"(?=[0-9._-]*[a-z])[a-z0-9_.-]+(?:/.*)?|\*", re.DOTALL)
+_SEPARATORS = re.compile(r"[\s,;]+")
+_ROBOTS = "robots"
+_FIELD = "x-robots-tag"
+
+
+def meta_statements(metas: Iterable[Element]) -> Iterator[Statement]:
+    """Yield the statements of the METAs of one page."""
+    reservations: list[Element] = []
+    policies: list[str] = []
+    for meta in metas:
+        for statement in _statements_of_meta(meta):
+            if meta.is_certain or is_restrictive(statement) or statement.signal in _RECORDED:
+                yield statement
+        name = (meta.get("name") or meta.get("http-equiv")).lower()
+        if name == tdmrep.RESERVATION:
+            may_grant = meta.is_certain and meta.get("name") != ""
+            if may_grant or meta.get("content") != "0":
+                reservations.append(meta)
+        elif name == tdmrep.POLICY:
+            policies.append(meta.get("content"))
+    yield from tdmrep.read_values(
+        [meta.get("content") for meta in reservations],
+        policies,
+        place=Place.PAGE,
+        raws=[meta.tag for meta in reservations],
+    )
+
+
+def _statements_of_meta(meta: Element) -> Iterator[Statement]:
+    name = meta.get("name").lower()
+    field = meta.get("http-equiv").lower()
+    if name == _ROBOTS:
+        yield from _rules(meta, "*", ())
+    elif name in _READERS:
+        yield from _READERS[name](meta)
+    elif name and name not in _NOT_AGENTS:
+        yield from _named_rules(meta, name)
+    if field in (_ROBOTS, _FIELD):
+        yield from _rules(meta, "*", (Flag.NONSTANDARD,))
+    elif field in _FIELDS:
+        yield from _FIELDS[field](meta)
+
+
+def _rules(meta: Element, agent: str, flags: tuple[Flag, ...]) -> tuple[Statement, ...]:
+    content = meta.get("content")
+    if len(content) > FIELD_CAP:
+        return unread_rules(meta.tag, signal=Signal.META_ROBOTS, place=Place.PAGE, agent=agent)
+    return read_rules(
+        content,
+        signal=Signal.META_ROBOTS,
+        place=Place.PAGE,
+        agent=agent,
+        flags=flags,
+        raw=meta.tag,
+    )
+
+
+def _named_rules(meta: Element, names: str) -> Iterator[Statement]:
+    """Yield the rules of a META for each crawler in its name. No document defines a list of names
+    there."""
+    agents = [name for name in _SEPARATORS.split(names) if _AGENT.fullmatch(name)]
+    flags: tuple[Flag, ...] = (Flag.LENIENT,) if _SEPARATORS.search(names) else ()
+    for name in dict.fromkeys(agents):
+        if name in _NOT_AGENTS:
+            continue
+        is_general = name in (_ROBOTS, _FIELD)
+        more: tuple[Flag, ...] = (Flag.NONSTANDARD,) if name == _FIELD else ()
+        agent = "*" if is_general else agent_name(name)
+        found = _rules(meta, agent, (*flags, *more))
+        if is_general or any(Flag.UNKNOWN_RULE not in each.flags for each in found):
+            yield from found
+
+
+def _document_state(meta: Element) -> Iterator[Statement]:
+    word = meta.get("content").upper()
+    yield _recorded(meta, Signal.DOCUMENT_STATE, word if word in ("STATIC", "DYNAMIC") else "")
+
+
+def _url(meta: Element) -> Iterator[Statement]:
+    content = meta.get("content")
+    yield _recorded(meta, Signal.META_URL, content if absolute_url(content) else "")
+
+
+def _revisit_after(meta: Element) -> Iterator[Statement]:
+    yield _recorded(meta, Signal.REVISIT_AFTER, meta.get("content")[:RAW_CAP])
+
+
+def _recorded(meta: Element, signal: Signal, value: str) -> Statement:
+    return Statement(
+        signal=signal,
+        place=Place.PAGE,
+        rule="url" if signal is Signal.META_URL else signal.value,
+        value=value,
+        raw=meta.tag[:RAW_CAP],
+        flags=() if value else (Flag.MALFORMED,),
+    )
+
+
+def _content_usage(meta: Element) -> Iterator[Statement]:
+    yield from read_usage(
+        meta.get("content"), place=Place.PAGE, flags=(Flag.NONSTANDARD,), raw=meta.tag
+    )
+
+
+def _content_signal(meta: Element) -> Iterator[Statement]:
+    yield from read_signal(
+        meta.get("content"), place=Place.PAGE, flags=(Flag.NONSTANDARD,), raw=meta.tag
+    )
+
+
+_Reader = Callable[[Element], Iterator[Statement]]
+
+#: No document defines a META for these two fields (draft-ietf-aipref-attach-05,
+#: contentsignals.org).
+_FIELDS: dict[str, _Reader] = {
+    "content-usage": _content_usage,
+    "content-signal": _content_signal,
+}
+_READERS: dict[str, _Reader] = {
+    "document-state": _document_state,
+    "url": _url,
+    "revisit-after": _revisit_after,
+    **_FIELDS,
+}
+_RECORDED = frozenset({Signal.DOCUMENT_STATE, Signal.META_URL, Signal.REVISIT_AFTER})
+
 
 HTML = "text/html"
 XHTML = "application/xhtml+xml"

@@ -10,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from robots_guard.protocol.dialect import DIALECTS, Dialect
-from robots_guard.protocol.lint import encoding, fields, groups, paths, records, shadows, usage
+from robots_guard.protocol.lint import groups, lines, records, rules, statements
 from robots_guard.protocol.lint.finding import Ask, Check, Effect, Finding, Note
 from robots_guard.protocol.lint.page import LintedFile
 
 CHECKS: tuple[Check, ...] = tuple(
-    check
-    for module in (encoding, fields, groups, paths, shadows, records, usage)
-    for check in module.TABLE.checks
+    check for module in (lines, groups, rules, records, statements) for check in module.TABLE.checks
 )
 MOST = 100  # findings per code
 

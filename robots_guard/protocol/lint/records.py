@@ -6,9 +6,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator
 
-from robots_guard.protocol.host import is_host_value
-from robots_guard.protocol.lint.experiments import naming_a_host
-from robots_guard.protocol.lint.finding import CheckTable, Note, Severity
+from robots_guard.protocol.directives import is_host_value
+from robots_guard.protocol.lint.finding import CheckTable, Note, Severity, naming_a_host
 from robots_guard.protocol.lint.page import Item, LintedFile, quoted
 
 TABLE = CheckTable()

@@ -20,15 +20,18 @@ from robots_guard.protocol.html.tokenizer import Tokenizer
 from robots_guard.protocol.lint.finding import Effect, Finding, Severity
 from robots_guard.protocol.lint.linter import CHECKS, MOST
 from robots_guard.protocol.lint.page import cut
-from robots_guard.protocol.lint.robots_rules import (
+from robots_guard.protocol.lint.statements import (
+    SIGNAL,
+    USAGE,
+    ValueFault,
     agent_faults,
     contradictions,
     form_faults,
     repetitions,
     repetitions_in,
+    value_faults,
     word_faults,
 )
-from robots_guard.protocol.lint.usage import SIGNAL, USAGE, ValueFault, value_faults
 from robots_guard.protocol.ruleset import compile_rules
 from robots_guard.protocol.signals.headers import header_statements
 from robots_guard.protocol.signals.statement import Flag, Signal, Statement

@@ -10,12 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from robots_guard.protocol.signals import content_signal, content_usage, robots_tag, tdmrep
-from robots_guard.protocol.signals.bounds import bounded
-from robots_guard.protocol.signals.labels import SIGNAL_LABELS, USAGE_LABELS, is_no
+from robots_guard.protocol.signals import robots_tag, tdmrep
 from robots_guard.protocol.signals.link_header import license_links
 from robots_guard.protocol.signals.rules import FIELD_CAP, read_rules, unread_rules
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement, bounded
+from robots_guard.protocol.signals.usage import (
+    SIGNAL_LABELS,
+    USAGE_LABELS,
+    is_no,
+    read_signal,
+    read_usage,
+)
 
 _AI_TRAINING = ("disallowaitraining", "allowaitraining")
 FIELDS = frozenset(
@@ -107,13 +112,13 @@ def _robots_tag(headers: Sequence[Header]) -> Iterable[Statement]:
 
 
 def _content_usage(headers: Sequence[Header]) -> Iterable[Statement]:
-    return content_usage.read(_joined(headers), place=Place.HEADER, raw=_text(*headers))
+    return read_usage(_joined(headers), place=Place.HEADER, raw=_text(*headers))
 
 
 def _content_signal(headers: Sequence[Header]) -> Iterator[Statement]:
     # Some sites send this field, but it is documented for robots.txt only.
     for header in headers:
-        yield from content_signal.read(
+        yield from read_signal(
             header[1], place=Place.HEADER, flags=(Flag.NONSTANDARD,), raw=_text(header)
         )
 

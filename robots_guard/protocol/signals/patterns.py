@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from robots_guard.protocol.dialect import DIALECTS, Precedence
-from robots_guard.protocol.matcher import NO_RULE, TOO_COMPLEX
-from robots_guard.protocol.paths import Matching, folded, is_plain, variants
+from robots_guard.protocol.matcher import NO_RULE, TOO_COMPLEX, formed, matcher_of, place_of
+from robots_guard.protocol.paths import Matching, cut_fragment, folded, is_plain, rooted, variants
 from robots_guard.protocol.percent import target_form
-from robots_guard.protocol.ranking import formed, matcher_of, place_of
-from robots_guard.protocol.readings import cut_fragment, rooted
 
 __all__ = [
     "NO_RULE",

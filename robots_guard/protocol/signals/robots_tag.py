@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import http_sf
 
-from robots_guard.protocol.signals.bounds import bounded
 from robots_guard.protocol.signals.dates import match_date
 from robots_guard.protocol.signals.rules import (
     DATE_RULE,
@@ -24,7 +23,7 @@ from robots_guard.protocol.signals.rules import (
     WORD_RULES,
     agent_name,
 )
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement, bounded
 
 #: The most characters of a list. A longer field is only searched for rules without values, which
 #: then bind every crawler.

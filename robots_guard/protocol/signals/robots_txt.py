@@ -32,8 +32,6 @@ from robots_guard.protocol.lines import LINE_CAP, Record, shown_line
 from robots_guard.protocol.paths import Matching
 from robots_guard.protocol.paths import matching as matching_of
 from robots_guard.protocol.robots import Group, Robots, parse_clean
-from robots_guard.protocol.signals import content_signal, content_usage
-from robots_guard.protocol.signals.bounds import STATEMENTS, bounded, is_restrictive
 from robots_guard.protocol.signals.link_header import license_statement
 from robots_guard.protocol.signals.patterns import (
     NO_RULE,
@@ -44,7 +42,17 @@ from robots_guard.protocol.signals.patterns import (
     other_forms,
     written_form,
 )
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import (
+    RAW_CAP,
+    STATEMENTS,
+    Flag,
+    Place,
+    Signal,
+    Statement,
+    bounded,
+    is_restrictive,
+)
+from robots_guard.protocol.signals.usage import read_signal, read_usage
 
 _USAGE = b"content-usage"
 _SIGNAL = b"content-signal"
@@ -220,7 +228,7 @@ def _split_pattern(line: _TextLine) -> tuple[bytes, str, tuple[Flag, ...]]:
 
 def _usage_line(line: _TextLine) -> _LineStatements | None:
     pattern, text, doubts = _split_pattern(line)
-    statements = content_usage.read(
+    statements = read_usage(
         text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
     )
     if not statements:
@@ -232,7 +240,7 @@ def _usage_line(line: _TextLine) -> _LineStatements | None:
 
 def _signal_line(line: _TextLine) -> _LineStatements | None:
     pattern, text, doubts = _split_pattern(line)
-    statements = content_signal.read(
+    statements = read_signal(
         text, place=Place.ROBOTS_TXT, flags=doubts, line=line.number, raw=line.raw
     )
     return _LineStatements(pattern, statements) if statements else None

@@ -15,9 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from robots_guard.protocol.signals.bounds import bounded, is_restrictive
 from robots_guard.protocol.signals.dates import match_date
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import (
+    RAW_CAP,
+    Flag,
+    Place,
+    Signal,
+    Statement,
+    bounded,
+    is_restrictive,
+)
 
 #: The rules with a value.
 DATE_RULE = "unavailable_after"

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from robots_guard.protocol.paths import matching as matching_of
-from robots_guard.protocol.signals.bounds import bounded
 from robots_guard.protocol.signals.patterns import (
     NO_RULE,
     TOO_COMPLEX,
@@ -26,7 +25,7 @@ from robots_guard.protocol.signals.patterns import (
     other_forms,
     written_form,
 )
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement, bounded
 
 RESERVATION = "tdm-reservation"
 POLICY = "tdm-policy"

@@ -43,8 +43,7 @@ from robots_guard.decisions.access import (
 from robots_guard.decisions.addresses import Address, is_public, literal
 from robots_guard.guard.fetch.content_coding import PACKED_SLACK, Undecodable, decoder
 from robots_guard.guard.fetch.destinations import Destinations, lookup
-from robots_guard.guard.fetch.fields import INHERITED, BadFields, joined
-from robots_guard.guard.fetch.framing import Framing
+from robots_guard.guard.fetch.framing import INHERITED, BadFields, Framing, joined
 from robots_guard.guard.fetch.http import proxy_name
 from robots_guard.guard.fetch.plain_errors import in_plain_words, scope_of
 from robots_guard.origin import Origin, split_cached

@@ -48,7 +48,6 @@ from robots_guard.audit.bundle.archive import (
     NoBundle,
     read_archive,
 )
-from robots_guard.audit.bundle.collection import MOST_RECORDS
 from robots_guard.audit.bundle.contents import (
     ANCHORS,
     CHAIN,
@@ -67,7 +66,7 @@ from robots_guard.audit.bundle.contents import (
 from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.trust import BundleTrust
 from robots_guard.audit.bundle.verification import ClaimState, verify_bundle
-from robots_guard.audit.bundle.writer import all_files, selection_of
+from robots_guard.audit.bundle.writer import MOST_RECORDS, all_files, selection_of
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.record import (
     AnyRecord,
@@ -640,11 +639,11 @@ def test_the_limits_are_those_in_the_page():
     ("limit", "sentence"),
     [
         (
-            "collection.MOST_RECORDS",
+            "writer.MOST_RECORDS",
             "more than 5 records would be in the bundle: narrow the period",
         ),
-        ("trace.MOST_LINKS", "more than 5 links of chains: narrow the period with --since"),
-        ("collection.LARGEST_CONTENT", "larger than 0 MiB: narrow the period with --since"),
+        ("chain.MOST_LINKS", "more than 5 links of chains: narrow the period with --since"),
+        ("writer.LARGEST_CONTENT", "larger than 0 MiB: narrow the period with --since"),
     ],
 )
 def test_what_is_too_large_says_how_to_select_less(sample, monkeypatch, limit, sentence):

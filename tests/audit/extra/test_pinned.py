@@ -16,8 +16,7 @@ from robots_guard.audit.bundle.contents import Parts, parts_of
 from robots_guard.audit.bundle.derivation import completeness_of
 from robots_guard.audit.bundle.verification import ClaimState, verify_bundle
 from robots_guard.audit.bundle.writer import all_files, write_bundle
-from robots_guard.audit.pinned_texts import pinned_texts
-from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.read.reader import Filter, entries, pinned_texts
 from robots_guard.audit.read.search import Search, pinned_document
 from robots_guard.audit.record import OverridesRecord, PinnedRecord, Record
 from robots_guard.configuration.settings import Settings

@@ -20,8 +20,7 @@ from msgspec.json import encode
 
 from robots_guard.audit.anchors import Anchor, ChainHead
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.verify import verify_log
-from robots_guard.audit.read.warc_check import WarcFinding
+from robots_guard.audit.read.verify import WarcFinding, verify_log
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import Signer, new_signer, signer_of, statement_of
 from robots_guard.audit.write.maintenance import compress

@@ -25,7 +25,7 @@ from support.audit_log import decisions
 from support.waiting import eventually
 
 from robots_guard.configuration.settings import ProxySettings, settings_of
-from robots_guard.gateway.operation.listeners import address_of
+from robots_guard.gateway.listeners import address_of
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
 

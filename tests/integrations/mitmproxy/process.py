@@ -57,7 +57,7 @@ _FORKS = Preloaded(
         "robots_guard.mitmproxy",
         "robots_guard.guard.stores.memory",
         "robots_guard.guard.stores.sqlite",
-        "robots_guard.mitmproxy.command.launcher",
+        "robots_guard.mitmproxy.launcher",
     ],
 )
 

@@ -13,8 +13,8 @@ from support.hooks import finish
 
 from robots_guard.gateway.refusal import not_ready
 from robots_guard.mitmproxy import RobotsGuard
-from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
-from robots_guard.mitmproxy.request.wire import Approved
+from robots_guard.mitmproxy.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.wire import Approved
 
 # These tests replace `_permits` to cause faults, and call the private steps of a request, whose
 # order mitmproxy decides.

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 from support.waiting import eventually
 
-from robots_guard.gateway.operation import heartbeat
-from robots_guard.mitmproxy.command.launcher import _serve_metrics
+from robots_guard.gateway import metrics as metrics_module
+from robots_guard.mitmproxy.launcher import _serve_metrics
 
 # A test starts the metrics by the private `_serve_metrics`: it cannot stop the event loop of the whole
 # command.
@@ -29,8 +29,8 @@ def wait_for(port, line):
 
 
 async def test_a_proxy_with_a_blocked_loop_is_not_ready(monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", 0.05)
-    monkeypatch.setattr(heartbeat, "STALE", 1.0)
+    monkeypatch.setattr(metrics_module, "EVERY", 0.05)
+    monkeypatch.setattr(metrics_module, "STALE", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     enforcer = SimpleNamespace(

@@ -12,7 +12,7 @@ from integrations.mitmproxy.wire import connected, credentials, exchange, htpass
 from support.waiting import eventually
 
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.request.destinations import Passthrough
+from robots_guard.mitmproxy.destinations import Passthrough
 
 
 def hello_to(host):

@@ -18,7 +18,7 @@ from mitmproxy.test import tflow
 from robots_guard.configuration.settings import ProxySettings
 from robots_guard.decisions.reasons import Reason
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.request.destinations import ClientDestinations
+from robots_guard.mitmproxy.destinations import ClientDestinations
 from robots_guard.origin import Origin
 from robots_guard.testing import Reply
 

@@ -15,9 +15,9 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
 from robots_guard.mitmproxy.patches.write_check import NotApproved
-from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
-from robots_guard.mitmproxy.request.wire import Approved, http1_request, http2_request
-from robots_guard.mitmproxy.request.write_gate import WriteGate
+from robots_guard.mitmproxy.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.wire import Approved, http1_request, http2_request
+from robots_guard.mitmproxy.write_gate import WriteGate
 
 # A test reads the private `_sealed`: which permits are left over has no public face.
 

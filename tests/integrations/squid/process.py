@@ -35,7 +35,7 @@ from support.programs import program
 from support.waiting import eventually
 
 from robots_guard.configuration.settings import ProxySettings, settings_of
-from robots_guard.gateway.operation.listeners import Address
+from robots_guard.gateway.listeners import Address
 from robots_guard.serve.configurations import render
 from robots_guard.serve.plan import Plan
 

@@ -12,14 +12,12 @@ from selectolax.lexbor import LexborHTMLParser
 from support.cost import FACTOR, LINEAR, growth
 
 from robots_guard.protocol.html import page as page_module
-from robots_guard.protocol.html.limits import TREE_TAGS, is_small_tree, relevant_length
 from robots_guard.protocol.html.links import LINKS
-from robots_guard.protocol.html.page import read_page
-from robots_guard.protocol.html.tag_reader import read_tags
+from robots_guard.protocol.html.markup import read_tags, read_tree
+from robots_guard.protocol.html.page import TREE_TAGS, is_small_tree, read_page, relevant_length
 from robots_guard.protocol.html.tokenizer import Tokenizer
-from robots_guard.protocol.html.tree_reader import read_tree
-from robots_guard.protocol.signals.bounds import STATEMENTS, is_restrictive
 from robots_guard.protocol.signals.rules import FIELD_CAP
+from robots_guard.protocol.signals.statement import STATEMENTS, is_restrictive
 
 URL = "https://example.com/page"
 HTML = "text/html"

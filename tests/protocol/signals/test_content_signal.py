@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.protocol.signals import content_signal
 from robots_guard.protocol.signals.statement import Flag, Place, Signal
+from robots_guard.protocol.signals.usage import read_signal
 
 MALFORMED, LENIENT = Flag.MALFORMED, Flag.LENIENT
 CROSS, UNKNOWN = Flag.CROSS_VOCABULARY, Flag.UNKNOWN_RULE
 
 
 def read(text, **given):
-    return content_signal.read(text, place=Place.ROBOTS_TXT, **given)
+    return read_signal(text, place=Place.ROBOTS_TXT, **given)
 
 
 def found(text, **given):

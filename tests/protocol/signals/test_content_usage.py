@@ -7,18 +7,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.protocol.signals import content_usage
-from robots_guard.protocol.signals.bounds import STATEMENTS
-from robots_guard.protocol.signals.content_usage import DICTIONARY_CAP
-from robots_guard.protocol.signals.labels import LEGACY_LABELS, SIGNAL_LABELS, USAGE_LABELS
-from robots_guard.protocol.signals.statement import Flag, Place, Signal
+from robots_guard.protocol.signals.statement import STATEMENTS, Flag, Place, Signal
+from robots_guard.protocol.signals.usage import (
+    DICTIONARY_CAP,
+    LEGACY_LABELS,
+    SIGNAL_LABELS,
+    USAGE_LABELS,
+    read_usage,
+)
 
 MALFORMED, LENIENT = Flag.MALFORMED, Flag.LENIENT
 LEGACY, CROSS, UNKNOWN = Flag.LEGACY, Flag.CROSS_VOCABULARY, Flag.UNKNOWN_RULE
 
 
 def read(text, **given):
-    return content_usage.read(text, place=Place.HEADER, **given)
+    return read_usage(text, place=Place.HEADER, **given)
 
 
 def found(text, **given):

@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.protocol.signals.bounds import RECORDED, STATEMENTS, is_restrictive
 from robots_guard.protocol.signals.headers import FIELDS, header_statements
 from robots_guard.protocol.signals.rules import FIELD_CAP
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal
+from robots_guard.protocol.signals.statement import (
+    RAW_CAP,
+    RECORDED,
+    STATEMENTS,
+    Flag,
+    Place,
+    Signal,
+    is_restrictive,
+)
 
 URL = "https://a.example/dir/page"
 

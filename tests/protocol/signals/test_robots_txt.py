@@ -13,8 +13,7 @@ from support.cost import LINEAR, growth
 from robots_guard.protocol.dialect import DIALECTS, dialect
 from robots_guard.protocol.lines import LINE_CAP
 from robots_guard.protocol.ruleset import COMPILED_AT_ONCE, compile_rules
-from robots_guard.protocol.signals.bounds import STATEMENTS, is_restrictive
-from robots_guard.protocol.signals.statement import Flag, Place
+from robots_guard.protocol.signals.statement import STATEMENTS, Flag, Place, is_restrictive
 
 USAGE_NO, USAGE_YES = ("train-ai", "n"), ("train-ai", "y")
 

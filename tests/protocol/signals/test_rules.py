@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
-from robots_guard.protocol.signals.bounds import STATEMENTS, is_restrictive
 from robots_guard.protocol.signals.rules import RULES, read_rules
-from robots_guard.protocol.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.protocol.signals.statement import (
+    RAW_CAP,
+    STATEMENTS,
+    Flag,
+    Place,
+    Signal,
+    Statement,
+    is_restrictive,
+)
 
 
 def read(text: str, agent: str = "*") -> tuple[Statement, ...]:

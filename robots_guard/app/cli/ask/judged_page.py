@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from robots_guard.decisions.phases import Phase, PhaseVerdict, StatementsByPhase, judge_phases
 from robots_guard.decisions.reasons import Reason
-from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.response import (
+    Phase,
+    PhaseVerdict,
+    ResponseHead,
+    StatementsByPhase,
+    judge_phases,
+)
 from robots_guard.decisions.verdict import Terms, Verdict
 from robots_guard.protocol.html.page import Page, read_page
 from robots_guard.protocol.signals.headers import header_statements

@@ -33,8 +33,8 @@ from robots_guard.errors import RobotsGuardError
 from robots_guard.origin import TDMREP_JSON, objection
 from robots_guard.protocol.ruleset import compile_rules
 from robots_guard.protocol.signals import tdmrep
-from robots_guard.protocol.signals.content_signal import ContentUse
 from robots_guard.protocol.signals.statement import Flag, Signal, Statement
+from robots_guard.protocol.signals.usage import ContentUse
 from robots_guard.text import did_you_mean
 
 #: Keys of a row of a conformance table that are no part of the question.

@@ -18,8 +18,8 @@ from robots_guard.audit.holds import Hold, read_holds
 from robots_guard.audit.read.reader import moment_meant
 from robots_guard.audit.record import moment
 from robots_guard.audit.segments import is_kept, names_in
-from robots_guard.audit.write.hold_changes import add_hold, release_hold
 from robots_guard.audit.write.log import FileAuditLog, LogOptions
+from robots_guard.audit.write.maintenance import add_hold, release_hold
 from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.component import Component

@@ -18,8 +18,7 @@ from robots_guard.app.cli.terminal import Rows, TableColumn, print_lines, progre
 from robots_guard.audit.anchors import certificates_in, heads_of
 from robots_guard.audit.key_files import read_public_keys
 from robots_guard.audit.read.reader import Unreadable
-from robots_guard.audit.read.verify import AnchorFinding, LogFinding, verify_log
-from robots_guard.audit.read.warc_check import WarcFinding
+from robots_guard.audit.read.verify import AnchorFinding, LogFinding, WarcFinding, verify_log
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
 from robots_guard.errors import SettingsError

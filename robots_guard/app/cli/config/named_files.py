@@ -101,19 +101,19 @@ def _check_data_plane(own: Any) -> None:
 
 
 def _check_socket(name: str, own: Any) -> None:
-    from robots_guard.gateway.operation.listeners import address_of
+    from robots_guard.gateway.listeners import address_of
 
     address_of(getattr(own, name), f"--{name}", allow_remote=own.allow_remote)
 
 
 def _check_proxyauth(own: Any) -> None:
-    from robots_guard.mitmproxy.command.proxyauth import validate_proxyauth
+    from robots_guard.mitmproxy.proxyauth import validate_proxyauth
 
     validate_proxyauth(own.proxyauth)
 
 
 def _check_upstream_ca(own: Any) -> None:
-    from robots_guard.gateway.operation.authorities import validate_pem
+    from robots_guard.gateway.authorities import validate_pem
 
     validate_pem(Path(own.upstream_ca).expanduser())
 

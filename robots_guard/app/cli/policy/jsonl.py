@@ -1,7 +1,7 @@
 """The export format of policies: JSON Lines, each line a version and a policy.
 
 The input is untrusted. A line that is too long, has another version, is not a policy or is an impossible one
-(decisions/validation.py) yields an error message, and reading continues with the next line.
+(decisions/policy.py) yields an error message, and reading continues with the next line.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from robots_guard.decisions.policy import Policy
-from robots_guard.decisions.validation import objection
+from robots_guard.decisions.policy import Policy, objection
 
 VERSION = 1
 #: bytes; in base64 a body of 512,000 bytes is 683,000, and reservations of 256 KiB are 350,000

@@ -1,1 +1,0 @@
-"""What a program that serves others needs, whatever it serves: workers, listeners, metrics."""

@@ -1,1 +1,0 @@
-"""The proxy as a program: start, worker processes, certificate authority, users and shutdown."""
