@@ -295,7 +295,7 @@ def _warn_of_held(directory: Path, rest: int, held: int, limit: int) -> None:
             " (%s)",
             (rest + held - limit) // MIB,
             held // MIB,
-            invocation_for(directory).command("audit", "hold", "list"),
+            invocation_for(directory).command("audit", "hold"),
         )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from robots_guard.app.cli.audit_log_options import existing_directory, report_unreadable
-from robots_guard.app.cli.group import CommandGroup
 from robots_guard.app.cli.options import audit_log_option
 from robots_guard.app.cli.terminal import Rows, progress, safe, write_line
 from robots_guard.audit.key_files import create_key, read_public_keys
@@ -17,45 +16,44 @@ from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.signing import fingerprint
 
 
-@click.group(cls=CommandGroup, no_args_is_help=False)
-def keys() -> None:
-    """Make and show the keys that sign the audit log."""
-
-
-@keys.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def create(file: Path) -> None:
-    """Create FILE with a new private key, and print its public key.
-
-    The file is readable for its owner only. An existing file is never overwritten.
-    """
-    signer = create_key(file.expanduser())
-    write_line(_line(signer.key))
-    click.echo(
-        f"robots-guard: set audit_signing_key to {safe(str(file))}, and keep the line above where the"
-        " log's writers cannot change it, for audit verify --keys",
-        err=True,
-    )
-
-
-@keys.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def show(file: Path) -> None:
-    """Print the public keys in FILE, each with its fingerprint: lines for audit verify --keys.
-
-    FILE has a private key, public keys (PEM), or such lines.
-    """
-    for key in read_public_keys(file.expanduser()):
-        write_line(_line(key))
-
-
-@keys.command(name="list")
+@click.command()
 @audit_log_option
-def list_(audit_log: str | None) -> int:
-    """List the keys whose valid signatures are in the audit log, and how many there are."""
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--create", is_flag=True, help="Create FILE with a new private key, and print its public key."
+)
+def keys(audit_log: str | None, file: Path | None, *, create: bool) -> int:
+    """Show the keys that sign the audit log, or create one.
+
+    Without FILE, list the keys whose valid signatures are in the audit log, and how many there are.
+
+    With FILE, which has a private key, public keys (PEM) or lines as printed here, print its public keys, each with
+    its fingerprint: lines for audit verify --keys. A file that --create makes is readable for its owner only, and an
+    existing file is never overwritten.
+    """
+    if file is None:
+        if create:
+            raise click.UsageError("--create needs the name of the new FILE")
+        return _list(existing_directory(audit_log))
+    path = file.expanduser()
+    if create:
+        write_line(_line(create_key(path).key))
+        click.echo(
+            f"robots-guard: set audit_signing_key to {safe(str(file))}, and keep the line above where the"
+            " log's writers cannot change it, for audit verify --keys",
+            err=True,
+        )
+        return 0
+    for key in read_public_keys(path):
+        write_line(_line(key))
+    return 0
+
+
+def _list(directory: Path) -> int:
+    """List the keys of the valid signatures in an audit log. Return the exit status."""
     trouble, writers, signatures = Unreadable(), Counter[str](), Counter[str]()
     with progress("verifying"):
-        for found in verify_files(existing_directory(audit_log), trouble):
+        for found in verify_files(directory, trouble):
             signatures.update(found.signatures)
             writers.update(found.signatures.keys())
     rows = Rows("key", "fingerprint", "writers", "signatures")

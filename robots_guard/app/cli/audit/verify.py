@@ -71,12 +71,22 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--expect",
     metavar="FILE",
-    help="Compare the log with heads printed by `audit anchor`, or with an anchor's file; - for standard input.",
+    help="Compare the log with heads that --heads printed, or with an anchor's file; - for standard input.",
 )
 @click.option(
     "--tsa-roots",
     metavar="FILE",
     help="Verify timestamps with the root certificates (PEM) in this file.",
+)
+@click.option(
+    "--heads",
+    is_flag=True,
+    help="Print only the heads of all whole chains, to be kept elsewhere for --expect.",
+)
+@click.option(
+    "--tsa",
+    metavar="URL",
+    help="Have this time-stamping authority (RFC 3161) confirm the heads, and keep its response in the audit log.",
 )
 @click.option(
     "--json",
@@ -90,7 +100,9 @@ def verify(
     key_files: tuple[str, ...],
     expect: str | None,
     tsa_roots: str | None,
+    tsa: str | None,
     *,
+    heads: bool,
     as_json: bool,
 ) -> int:
     """Check the audit log for gaps, edits, missing parts and invalid signatures.
@@ -101,6 +113,10 @@ def verify(
     Exit status: 0 nothing is missing or changed, 1 something is, 2 there is nothing to verify.
     """
     directory, trouble = existing_directory(audit_log), Unreadable()
+    if heads or tsa:
+        from robots_guard.app.cli.audit.anchor import print_heads  # it imports an HTTP client
+
+        return DAMAGED if print_heads(directory, tsa) else 0
     trust = Trust(
         keys=frozenset(
             key for file in key_files for key in read_public_keys(Path(file).expanduser())

@@ -1,28 +1,24 @@
 """`robots-guard policy`: shows and changes the policies in the store that all integrations share.
 
-Only `refresh` uses the network and needs an agent; only `purge` reads the audit log. Long operations show a progress
-bar on standard error if it is a terminal.
+Only `refresh` uses the network and needs an agent. Long operations show a progress bar on standard error if it is a
+terminal.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
 
-from robots_guard.app.cli.audit_log_options import directory_of
 from robots_guard.app.cli.group import CommandGroup, SectionedCommand
 from robots_guard.app.cli.options import (
-    audit_log_option,
     chosen,
     invocation_from,
     settings_from,
@@ -40,10 +36,9 @@ from robots_guard.app.cli.terminal import (
     write_encoded,
     write_line,
 )
-from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_data
-from robots_guard.configuration.settings import CLOCKS, default_audit_log
+from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.access import Access
 from robots_guard.decisions.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
@@ -57,7 +52,6 @@ from robots_guard.protocol.lines import clean
 SHOWN_FAULTS = 10  # unusable lines that are reported one by one
 MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 COLUMNS = (
     "access",
     "state",
@@ -81,7 +75,7 @@ T = TypeVar("T")
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def policy() -> None:
-    """List, refresh, remove and transfer the stored policies."""
+    """Show, refresh, remove and transfer the stored policies."""
 
 
 def dialect_option(command: F) -> F:
@@ -118,23 +112,6 @@ def opened(
 # -- showing --------------------------------------------------------------------------------------------------
 
 
-@policy.command()
-@store_option
-@dialect_option
-@json_option
-def ls(store: str | None, dialect: str, as_json: bool) -> None:
-    """List the stored policies."""
-    view_of = viewer(dialect)
-    rows = Rows(*COLUMNS)
-    with opened(store, look_at) as policies:
-        for each in _readable(policies):
-            if as_json:
-                write_encoded(_line(view_of(each)))
-            else:
-                rows.add(_row(view_of(each)))
-    rows.end()
-
-
 def _refresh(origin: Origin, store: str | None) -> str:
     """The command that fetches a policy."""
     agent = chosen("agent", None) or "NAME"
@@ -143,17 +120,23 @@ def _refresh(origin: Origin, store: str | None) -> str:
 
 
 @policy.command()
-@click.argument("url")
+@click.argument("url", required=False)
 @store_option
 @dialect_option
 @click.option("--raw", is_flag=True, help="Print only the file, byte for byte as it was fetched.")
 @json_option
-def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
-    """Show the stored policy for the origin of a URL, and its robots.txt.
+def show(url: str | None, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
+    """Show the stored policy for the origin of a URL, and its robots.txt; without a URL, list all policies.
 
     Exit status: 0 there is a policy, 1 there is none.
     """
-    origin, view_of = _origin(url), viewer(dialect)
+    view_of = viewer(dialect)
+    if url is None:
+        if raw:
+            raise click.UsageError("--raw prints one file: give a URL of its site")
+        _list(store, view_of, as_json=as_json)
+        return 0
+    origin = _origin(url)
     with opened(store, look_at) as policies:
         found = policies.get(origin)
     if found is None:
@@ -180,6 +163,18 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
                 [("", ""), *((line.decode("utf-8", "replace"), "") for line in _lines(found))]
             )
     return 0
+
+
+def _list(store: str | None, view_of: Callable[[Policy], PolicyView], *, as_json: bool) -> None:
+    """List the stored policies."""
+    rows = Rows(*COLUMNS)
+    with opened(store, look_at) as policies:
+        for each in _readable(policies):
+            if as_json:
+                write_encoded(_line(view_of(each)))
+            else:
+                rows.add(_row(view_of(each)))
+    rows.end()
 
 
 def _lines(found: Policy) -> list[bytes]:
@@ -274,45 +269,6 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
     if all(removed):
         return 0
     return NOT_STORED
-
-
-@policy.command()
-@audit_log_option
-@store_option
-def purge(audit_log: str | None, store: str | None) -> None:
-    """Remove policies and documents that have not been used for 120 days.
-
-    Documents that the audit log refers to count as used now, so that recorded verdicts can be replayed. Run this
-    daily for large crawls.
-    """
-    with opened(store, open_existing) as policies:
-        referenced = _referenced_documents(audit_log)
-        removed = policies.purge(CLOCKS.now(), referenced)
-    click.echo(
-        f"robots-guard: {removed} documents removed, {len(referenced)} kept for the audit log",
-        err=True,
-    )
-
-
-def _referenced_documents(audit_log: str | None) -> set[str]:
-    """Return the digests of the documents that audit records refer to. Raises SettingsError unless all can be read."""
-    directory, trouble = directory_of(audit_log), Unreadable()
-    if not directory.exists():
-        # The default directory is missing if nothing was ever recorded; a wrong name would protect no document.
-        if directory != Path(default_audit_log()).expanduser():
-            raise SettingsError(
-                f"nothing was purged, because there is no audit log {str(directory)!r}:"
-                " name the directory that the integrations write to"
-            )
-        return set()
-    named = (each.sha256 or "" for each in records(directory, trouble=trouble))
-    # The log's lines are untrusted.
-    referenced = {digest for digest in named if _SHA256.fullmatch(digest)}
-    if trouble.files:
-        raise SettingsError(
-            f"nothing was purged, because part of the audit log cannot be read: {trouble}"
-        )
-    return referenced
 
 
 # -- transferring ---------------------------------------------------------------------------------------------
