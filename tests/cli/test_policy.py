@@ -17,7 +17,7 @@ import pytest
 from cli.command import COMMAND
 from support.terminals import read_terminal
 
-from robots_guard.app.cli.policy.refresh import AT_ONCE
+from robots_guard.app.cli.ask.guard_answers import FETCHES
 from robots_guard.decisions.policy import Reservations
 from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
@@ -303,7 +303,7 @@ def test_refresh_reports_store_failures(here, net):
 
 def test_refresh_fetches_concurrently(apart, net):
     """Each answers after 0.3 s: one after another they would take a minute."""
-    sites = [net.origin(Reply(body=RULES, delay=0.3)) for _ in range(3 * AT_ONCE)]
+    sites = [net.origin(Reply(body=RULES, delay=0.3)) for _ in range(3 * FETCHES)]
     began = time.monotonic()
     done = apart("policy", "refresh", "--from", "-", stdin="\n".join(site.url for site in sites))
 

@@ -81,7 +81,7 @@ COMMANDS = {
         "Check, add and remove overrides for single sites.",
     ),
     "policy": CommandEntry(
-        "robots_guard.app.cli.policy.commands:policy",
+        "robots_guard.app.cli.policy:policy",
         "Show, refresh, remove and transfer the stored policies.",
     ),
     "proxy": CommandEntry(

@@ -12,7 +12,6 @@ import click
 
 from robots_guard.app.cli.audit.bundles import bundle, replay
 from robots_guard.app.cli.audit.hold import hold
-from robots_guard.app.cli.audit.keys import keys
 from robots_guard.app.cli.audit.records import (
     COUNTED,
     asks_for_passes,
@@ -26,7 +25,7 @@ from robots_guard.app.cli.audit.records import (
     print_table,
 )
 from robots_guard.app.cli.audit.reports import export, report
-from robots_guard.app.cli.audit.verify import verify
+from robots_guard.app.cli.audit.verify import keys, verify
 from robots_guard.app.cli.audit_log_options import (
     existing_directory,
     report_unreadable,

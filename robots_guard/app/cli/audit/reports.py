@@ -86,8 +86,7 @@ def report(
     """Write an HTML report: a summary in words, exceptions, a refusal in full, and decisions over time and by site."""
     directory, now = existing_directory(audit_log), moment(CLOCKS.now()) or ""
     from robots_guard.audit.show.figures import summary
-    from robots_guard.audit.show.report import TITLE, Cover, page
-    from robots_guard.audit.show.verification import verification_of
+    from robots_guard.audit.show.report import TITLE, Cover, page, verification_of
 
     wanted = filter_of(values, directory)
     note_if_empty(directory)

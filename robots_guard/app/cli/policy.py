@@ -26,7 +26,6 @@ from robots_guard.app.cli.options import (
     store_of,
     store_option,
 )
-from robots_guard.app.cli.policy.jsonl import encode_policy, read_policy
 from robots_guard.app.cli.terminal import (
     Rows,
     TableColumn,
@@ -41,6 +40,7 @@ from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_da
 from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.access import Access
 from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.validation import objection
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard.stores import look_at, open_existing, open_store
 from robots_guard.invocation import EVIDENCE
@@ -220,7 +220,7 @@ def refresh(
     origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
     report = RefreshReport(viewer(settings.dialect), as_json=as_json)
     with progress("robots.txt", len(origins)) as on_progress:
-        from robots_guard.app.cli.policy.refresh import fetch_policies
+        from robots_guard.app.cli.ask.guard_answers import fetch_policies
 
         def on_policy(found: Policy) -> None:
             report.add(found)
@@ -468,3 +468,56 @@ def with_progress(items: list[T], what: str) -> Iterator[T]:
         for number, item in enumerate(items, 1):
             yield item
             on_progress(number)
+
+
+# -- the export format -----------------------------------------------------------------------------
+
+
+VERSION = 1
+#: bytes; in base64 a body of 512,000 bytes is 683,000, and reservations of 256 KiB are 350,000
+MAX_POLICY = 2 * 1024 * 1024
+
+
+class _PolicyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    policy: Policy
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_PolicyLine)
+_versions = msgspec.json.Decoder(_Version)
+
+
+def encode_policy(policy: Policy) -> bytes:
+    """Return a policy as a line."""
+    return _encoder.encode(_PolicyLine(VERSION, policy)) + b"\n"
+
+
+def read_policy(file: BinaryIO, now: Callable[[], float]) -> Iterator[Policy | str]:
+    """Yield each line's policy, or what is wrong with the line."""
+    while line := file.readline(MAX_POLICY):
+        if not line.endswith(b"\n") and len(line) == MAX_POLICY:
+            _skip_line(file)
+            yield f"it is longer than {MAX_POLICY} bytes"
+        else:
+            yield _read(line, now())
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (rest := file.readline(MAX_POLICY)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _read(line: bytes, now: float) -> Policy | str:
+    try:
+        version = _versions.decode(line).version
+        if version != VERSION:
+            return f"it has version {version}, and this robots_guard reads version {VERSION}"
+        policy = _decoder.decode(line).policy
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"it is not a policy: {error}"
+    return objection(policy, now) or policy
