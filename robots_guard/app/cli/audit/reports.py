@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from robots_guard.app.cli.audit.bundles import find_recorded, stored_document
+from robots_guard.app.cli.audit.bundles import document_of, find_recorded
 from robots_guard.app.cli.audit.records import (
     filter_of,
     filters,
@@ -129,7 +129,7 @@ def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownR
     if not isinstance(record, Record):
         return None
     try:
-        document = stored_document(store, record.sha256)
+        document = document_of(record, directory, store)
         no_document = "The store does not have this document: name another with --store."
     except SettingsError as error:
         document, no_document = None, f"The document cannot be shown: {error}."
