@@ -318,6 +318,13 @@ def test_a_hold_that_cannot_be_is_refused(here, signed, tmp_path):
     assert (signed / ".holds").read_text() == "{"
 
 
+def test_heads_are_not_made_with_options_that_verify(here, signed, key):
+    for given in (("--heads", "--keys", key), ("--tsa", "http://127.0.0.1:9/", "--json")):
+        status, out, err = here("audit", "verify", *given)
+        assert (status, out) == (2, "")
+        assert "verify with the other options in a run of its own" in err
+
+
 def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp_path):
     """One process without cryptography: signatures are not checked, and nothing is signed."""
     code = (

@@ -123,6 +123,10 @@ def verify(
     """
     directory, trouble = existing_directory(audit_log), Unreadable()
     if heads or tsa:
+        if key_files or expect or tsa_roots or store or as_json:
+            raise click.UsageError(
+                "--heads and --tsa only make heads: verify with the other options in a run of its own"
+            )
         from robots_guard.app.cli.audit.anchor import print_heads  # it imports an HTTP client
 
         return DAMAGED if print_heads(directory, tsa) else 0
