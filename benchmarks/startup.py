@@ -30,7 +30,7 @@ COMMANDS = (
     f"explain --agent bot --robots robots.txt {URL}",
     "lint robots.txt",
     "config show",
-    "policy ls --store sqlite:///store.sqlite",
+    "policy show --store sqlite:///store.sqlite",
     f"why {URL} --audit-log log",
     "audit query --audit-log log",
 )

@@ -167,13 +167,6 @@ class Documents(Protocol):
         """Return the body with that digest, or None."""
         ...
 
-    def purge(self, now: float, keep: Iterable[str] = ()) -> int:
-        """Remove documents not used within the store's retention; return their number.
-
-        `keep` are digests that an audit log refers to: they count as used now.
-        """
-        ...
-
 
 class TurnStore(Protocol):
     """The turns of origins, by the rules of `decisions.pacing`. Blocking; raises StoreError."""

@@ -37,6 +37,6 @@ def test_a_word_is_quoted_for_the_shell(word):
 
 def test_the_command_for_an_audit_log_names_it_by_its_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = invocation_for(Path("log")).command("audit", "hold", "list")
+    line = invocation_for(Path("log")).command("audit", "hold")
 
-    assert line == f"robots-guard audit hold list --audit-log {tmp_path}/log"
+    assert line == f"robots-guard audit hold --audit-log {tmp_path}/log"

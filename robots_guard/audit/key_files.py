@@ -14,7 +14,7 @@ from robots_guard.errors import SettingsError
 
 LARGEST = 1024 * 1024  # bytes of a file with keys
 _EXPOSED = stat.S_IRWXO | stat.S_IWGRP  # permissions that a private key's file must not have
-_REMEDY = "make one with 'robots-guard audit keys create FILE'"
+_REMEDY = "make one with 'robots-guard audit keys --create FILE'"
 
 
 def read_signer(path: Path) -> Signer:
@@ -66,7 +66,7 @@ def read_public_keys(path: Path) -> list[str]:
     except InvalidKey as error:
         raise SettingsError(
             f"keys: {str(path)!r} cannot be used ({error}):"
-            " give a PEM file, or lines as 'robots-guard audit keys show' prints them"
+            " give a PEM file, or lines as 'robots-guard audit keys FILE' prints them"
         ) from error
 
 

@@ -230,7 +230,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="The file of a private key (Ed25519, PEM) that signs each checkpoint of the"
             " chain, and bundles. The lines are then chained at every level of `audit`. It needs the"
             " extra `[audit]`."
-            " `robots-guard audit keys create FILE` makes one. Only its owner and its group may be"
+            " `robots-guard audit keys --create FILE` makes one. Only its owner and its group may be"
             " able to read it.",
             extra={"path": "file"},
         ),

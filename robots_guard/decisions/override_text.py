@@ -133,7 +133,7 @@ def text_without(text: str, place: Origin | str, base: Terms) -> tuple[str, Over
     found = parse(text, base)
     removed = found.by_place.get(place)
     if removed is None:
-        raise SettingsError(f"{place} has no override: see 'robots-guard overrides list'")
+        raise SettingsError(f"{place} has no override: see 'robots-guard overrides check'")
     result = _without_block(text, removed.exemption.id)
     changed = parse(result, base)
     if not _keeps(changed, found, removed) or changed.faults != found.faults:

@@ -24,7 +24,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "audit-record.schema.json"
 
 def test_the_schema_is_the_published_one():
     """Fields are added and never renamed, because users parse them. If you only added some, write the new schema with
-    `robots-guard audit schema > docs/audit-record.schema.json`."""
+    `robots-guard audit query --schema > docs/audit-record.schema.json`."""
     assert json.loads(SCHEMA.read_text()) == json_schema()
 
 

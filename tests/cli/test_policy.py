@@ -17,7 +17,7 @@ import pytest
 from cli.command import COMMAND
 from support.terminals import read_terminal
 
-from robots_guard.app.cli.policy.refresh import AT_ONCE
+from robots_guard.app.cli.ask.guard_answers import FETCHES
 from robots_guard.decisions.policy import Reservations
 from robots_guard.guard.stores.sqlite import SqliteStore
 from robots_guard.origin import origin_of
@@ -31,8 +31,8 @@ def rows(out):
     return [line.split("\t") for line in out.splitlines()]
 
 
-def rows_of_ls(out):
-    """The rows of `policy ls`, below its headings."""
+def rows_of_show(out):
+    """The rows of `policy show`, below its headings."""
     headings, *found = rows(out)
     assert headings == ["access", "state", "origin", "age", "fresh for", "status", "via", "bytes"]
     return found
@@ -49,15 +49,14 @@ def stored(here, net):
 @pytest.mark.parametrize(
     "command",
     [
-        ["ls"],
+        ["show"],
         ["show", "http://a.test"],
         ["forget", "--all"],
-        ["purge"],
         ["export"],
         ["import", "-"],
         ["refresh", "x"],
     ],
-    ids=lambda command: command[0],
+    ids=" ".join,
 )
 def test_unknown_variable_is_an_error(here, variables, tmp_path, command):
     variables.setenv("ROBOTS_GUARD_STROE", "redis://cache.internal")
@@ -68,13 +67,13 @@ def test_unknown_variable_is_an_error(here, variables, tmp_path, command):
     assert not (tmp_path / "policies.sqlite").exists()
 
 
-# -- ls and show ----------------------------------------------------------------------------------------------
+# -- show ------ ----------------------------------------------------------------------------------------------
 
 
-LOOKING = (["ls"], ["show", "http://a.test"], ["export"])
+LOOKING = (["show"], ["show", "http://a.test"], ["export"])
 
 
-@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_missing_store_is_reported_and_not_created(here, tmp_path, command):
     where = tmp_path / "deep" / "mistyped.sqlite"
     status, out, err = here("policy", *command, "--store", f"sqlite:///{where}")
@@ -87,7 +86,7 @@ def test_missing_store_is_reported_and_not_created(here, tmp_path, command):
     assert not where.parent.exists()
 
 
-@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_reading_a_damaged_store_does_not_change_it(here, stored, tmp_path, command):
     (tmp_path / "policies.sqlite").write_bytes(b"garbage")
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -101,17 +100,17 @@ def test_reading_a_damaged_store_does_not_change_it(here, stored, tmp_path, comm
 
 def test_damaged_store_is_reported_once(here, stored, tmp_path):
     (tmp_path / "policies.sqlite").write_bytes(b"garbage")
-    status, out, err = here("policy", "purge")
+    status, out, err = here("policy", "forget", "--all")
 
     assert (status, out) == (2, "")
     assert err.startswith(
         "robots-guard: the policy store: was damaged (file is not a database) and has been recreated"
     )
-    assert here("policy", "purge")[0] == 0
-    assert here("policy", "ls") == (0, "", "")
+    assert here("policy", "forget", "--all")[0] == 0
+    assert here("policy", "show") == (0, "", "")
 
 
-@pytest.mark.parametrize("command", [("ls",), ("show", "https://a.test")])
+@pytest.mark.parametrize("command", [("show",), ("show", "https://a.test")])
 def test_unreachable_server_is_reported_with_its_cause(here, command):
     """The start has asked it already; that it is left alone for a while does not concern a command that ends."""
     assert here("policy", *command, "--store=redis://127.0.0.1:1/0") == (
@@ -122,29 +121,29 @@ def test_unreachable_server_is_reported_with_its_cause(here, command):
     )
 
 
-def test_ls_has_one_row_per_policy(here, stored):
-    status, out, err = here("policy", "ls")
+def test_show_has_one_row_per_policy(here, stored):
+    status, out, err = here("policy", "show")
     rules, none, busy = stored
 
     assert (status, err) == (0, "")
-    assert {row[2]: [row[0], row[1], *row[5:]] for row in rows_of_ls(out)} == {
+    assert {row[2]: [row[0], row[1], *row[5:]] for row in rows_of_show(out)} == {
         rules.url: ["rules", "fresh", "200", "direct", str(len(RULES))],
         none.url: ["unrestricted", "fresh", "404", "direct", "0"],
         busy.url: ["unreachable", "fresh", "503", "", ""],
     }
 
 
-def test_ls_as_json_and_in_another_dialect(here, stored, net):
+def test_show_as_json_and_in_another_dialect(here, stored, net):
     closed = net.origin(403)
     here("check", f"{closed.url}/")
     found = {
         line["origin"]: line
-        for line in map(json.loads, here("policy", "ls", "--json").out.splitlines())
+        for line in map(json.loads, here("policy", "show", "--json").out.splitlines())
     }
     google = {
         line["origin"]: line
         for line in map(
-            json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines()
+            json.loads, here("policy", "show", "--json", "--dialect=google").out.splitlines()
         )
     }
 
@@ -281,7 +280,7 @@ def test_refresh_from_list_fetches_each_origin_once_and_reports_faults(apart, ne
     assert "line 15: " in done.err
     assert "line 16: " in done.err
     assert [len(site.robots_fetches) for site in sites] == [1, 1, 1]
-    assert len(rows_of_ls(here("policy", "ls").out)) == 3
+    assert len(rows_of_show(here("policy", "show").out)) == 3
 
 
 def test_invalid_argument_is_reported_as_an_argument(here, net):
@@ -304,7 +303,7 @@ def test_refresh_reports_store_failures(here, net):
 
 def test_refresh_fetches_concurrently(apart, net):
     """Each answers after 0.3 s: one after another they would take a minute."""
-    sites = [net.origin(Reply(body=RULES, delay=0.3)) for _ in range(3 * AT_ONCE)]
+    sites = [net.origin(Reply(body=RULES, delay=0.3)) for _ in range(3 * FETCHES)]
     began = time.monotonic()
     done = apart("policy", "refresh", "--from", "-", stdin="\n".join(site.url for site in sites))
 
@@ -346,9 +345,9 @@ def test_forget(here, stored):
 
     assert status == 1
     assert rows(out) == [["forgotten", stored[0].url], ["not stored", "https://nowhere.test"]]
-    assert len(rows_of_ls(here("policy", "ls").out)) == 2
+    assert len(rows_of_show(here("policy", "show").out)) == 2
     assert here("policy", "forget", "--all") == (0, "", "robots-guard: 2 policies forgotten\n")
-    assert here("policy", "ls").out == ""
+    assert here("policy", "show").out == ""
 
 
 # -- export and import ----------------------------------------------------------------------------------------
@@ -417,7 +416,7 @@ def test_hostile_import_is_reported_and_harmless(stored, here, tmp_path, variabl
     assert "1 policies imported" in err
     assert f"{len(hostile) - 1 - 10} more could not be used" in err
     assert "Traceback" not in err
-    assert len(rows_of_ls(here("policy", "ls").out)) == 1
+    assert len(rows_of_show(here("policy", "show").out)) == 1
     assert here("check", f"{stored[0].url}/private/x").status == 1
 
 
@@ -427,14 +426,14 @@ def test_hostile_import_is_reported_and_harmless(stored, here, tmp_path, variabl
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["ls", "--store=memory:"], "exists in one process only"),
+        (["show", "--store=memory:"], "exists in one process only"),
         (["refresh", "http://a.test", "--store=memory:"], "is lost when this command ends"),
         (["refresh"], "no origin is given"),
         (["forget"], "give either the origins to forget or --all"),
         (["forget", "--all", "http://a.test"], "give either the origins to forget or --all"),
         (["show", "a.test"], "give an origin such as https://example.com"),
         (["refresh", "ftp://a.test"], "ftp: is not http or https"),
-        (["ls", "--dialect=rfc9310"], "dialect 'rfc9310' is not known"),
+        (["show", "--dialect=rfc9310"], "dialect 'rfc9310' is not known"),
         (["import", "/nowhere/at/all"], "No such file"),
     ],
 )
@@ -449,7 +448,7 @@ def test_errors_are_one_sentence(here, args, sentence):
 def test_store_of_another_program_is_not_changed(here, tmp_path):
     path = tmp_path / "other.db"
     path.write_bytes(b"SQLite format 3\x00" + b"rubbish" * 99)
-    status, _, err = here("policy", "ls", f"--store=sqlite:///{path}")
+    status, _, err = here("policy", "show", f"--store=sqlite:///{path}")
 
     assert status == 2
     assert err.count("\n") == 1
@@ -458,7 +457,7 @@ def test_store_of_another_program_is_not_changed(here, tmp_path):
 def test_reading_needs_no_agent(here, variables, stored):
     variables.delenv("ROBOTS_GUARD_AGENT")
 
-    assert here("policy", "ls").status == 0
+    assert here("policy", "show").status == 0
     assert here("policy", "forget", stored[0].url).status == 0
     assert "agent" in here("policy", "refresh", stored[0].url).err
 
@@ -476,10 +475,10 @@ def test_damaged_policy_is_reported_and_skipped(here, stored, tmp_path):
     connection.execute("UPDATE policies SET value = x'00' WHERE origin = ?", (stored[0].url,))
     connection.commit()
     connection.close()
-    status, out, err = here("policy", "ls")
+    status, out, err = here("policy", "show")
 
     assert status == 0
-    assert len(rows_of_ls(out)) == 2
+    assert len(rows_of_show(out)) == 2
     assert err.startswith("robots-guard: ")
     assert "Traceback" not in err
 
@@ -491,7 +490,7 @@ def test_invalid_times_are_shown_as_such(here, stored, tmp_path):
     store.put(replace(found, document=replace(found.document, fetched_at=math.inf)), time.time())
     store.close()
 
-    row = next(row for row in rows_of_ls(here("policy", "ls").out) if row[2] == stored[0].url)
+    row = next(row for row in rows_of_show(here("policy", "show").out) if row[2] == stored[0].url)
     assert row[:5] == ["rules", "expired", stored[0].url, "?", "?"]
     assert here("policy", "show", stored[0].url).status == 0
 
@@ -505,79 +504,14 @@ def test_two_spellings_of_an_origin_are_listed_once(here, stored, tmp_path):
     connection.commit()
     connection.close()
 
-    assert len(rows_of_ls(here("policy", "ls").out)) == 3
+    assert len(rows_of_show(here("policy", "show").out)) == 3
     assert here("policy", "forget", "--all") == (0, "", "robots-guard: 3 policies forgotten\n")
-
-
-# -- purge ----------------------------------------------------------------------------------------------------
-
-
-def test_purge_keeps_documents_of_the_audit_log(here, net, tmp_path):
-    """Two files nobody used for long: one a refusal was recorded for, which must be shown again one day."""
-    refused, passed = net.origin(RULES), net.origin("User-agent: *\nDisallow: /other/\n")
-    here("check", f"{refused.url}/private/x", f"{passed.url}/")
-    (tmp_path / "audit_log" / "hostile.jsonl").write_text('{"sha256":"../../etc"}\nnonsense\n')
-    connection = sqlite3.connect(tmp_path / "policies.sqlite")
-    with connection:
-        connection.execute("UPDATE documents SET used_at = 0")
-    connection.close()
-
-    status, _, err = here("policy", "purge")
-
-    assert (status, err) == (0, "robots-guard: 1 documents removed, 1 kept for the audit log\n")
-    store = SqliteStore(tmp_path / "policies.sqlite")
-    kept = [
-        record["sha256"]
-        for record in map(
-            json.loads, here("audit", "tail", "--no-follow", "--json").out.splitlines()
-        )
-    ]
-    assert [store.document(sha256) for sha256 in kept] == [RULES.encode()]
-    store.close()
-
-
-def test_purge_needs_a_readable_audit_log(here, net, tmp_path):
-    here("check", f"{net.origin(RULES).url}/private/x")
-    (tmp_path / "audit_log" / "20260101-host-1-ab-0001.jsonl.zst").write_bytes(b"damaged")
-    status, _, err = here("policy", "purge")
-
-    assert status == 2
-    assert err.startswith(
-        "robots-guard: nothing was purged, because part of the audit log cannot be read: 20260101-host"
-    )
-
-
-@pytest.mark.parametrize("args", [[], ["--audit-log", "{}/typo"]], ids=["environment", "option"])
-def test_purge_needs_the_named_audit_log_to_exist(here, net, tmp_path, variables, args):
-    here("check", f"{net.origin(RULES).url}/private/x")
-    variables.setenv("ROBOTS_GUARD_AUDIT_LOG", f"{tmp_path}/typo")
-    status, out, err = here("policy", "purge", *(arg.format(tmp_path) for arg in args))
-
-    assert (status, out) == (2, "")
-    assert err == (
-        f"robots-guard: nothing was purged, because there is no audit log '{tmp_path}/typo':"
-        " name the directory that the integrations write to\n"
-    )
-
-
-def test_purge_without_any_audit_log(here, variables, tmp_path):
-    variables.delenv("ROBOTS_GUARD_AUDIT_LOG")
-    variables.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    SqliteStore(tmp_path / "policies.sqlite").close()
-
-    assert here("policy", "purge") == (
-        0,
-        "",
-        "robots-guard: 0 documents removed, 0 kept for the audit log\n",
-    )
 
 
 # -- a store that is not there --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "command", [["forget", "https://a.test"], ["forget", "--all"], ["purge"]], ids=str
-)
+@pytest.mark.parametrize("command", [["forget", "https://a.test"], ["forget", "--all"]], ids=str)
 def test_command_that_removes_creates_no_store(here, tmp_path, command):
     status, out, err = here("policy", *command, "--store", f"sqlite:///{tmp_path}/typo/p.sqlite")
 

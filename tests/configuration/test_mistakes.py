@@ -434,7 +434,7 @@ IN_THE_ENVIRONMENT = {
     "PURPOSES": ("ai-trian", "did you mean ai-train?"),
     "ALLOW_PRIVATE": ("10.0.0.0/33", "use CIDRs such as 10.0.0.0/8, separated by commas"),
     "CONTACT": ("Jane", "is not a URL or a mail address: write one such as"),
-    "AUDIT_SIGNING_KEY": ("/nowhere.pem", "make one with 'robots-guard audit keys create FILE'"),
+    "AUDIT_SIGNING_KEY": ("/nowhere.pem", "make one with 'robots-guard audit keys --create FILE'"),
     "OVERRIDES": ("/nowhere.toml", "correct it, or name another file"),
     "FETCH_PROXY": ("env:NO_SUCH_VARIABLE", "the environment variable NO_SUCH_VARIABLE is not set"),
     "CONFIG": ("/nowhere.toml", "cannot be read: no such file or directory"),

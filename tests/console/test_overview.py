@@ -13,7 +13,7 @@ from console.conftest import HOST, TOKEN, let_in
 from console.material import EARLIER, RULES, policy
 
 from robots_guard.app.console import app
-from robots_guard.app.console.difference import SHOWN, difference
+from robots_guard.app.console.document import SHOWN, difference
 from robots_guard.app.console.markup import change, parts_of, percent, points
 from robots_guard.app.console.pages.origins import by_number
 from robots_guard.audit.read.search import LoadedSearch

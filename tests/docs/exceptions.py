@@ -99,7 +99,7 @@ REPLACED = [
     Replaced(
         "docs/audit.md",
         r"\b5f2a9c1e\b",
-        "$(robots-guard audit hold list | grep -om1 '[0-9a-f]\\{8\\}')",
+        "$(robots-guard audit hold | grep -om1 '[0-9a-f]\\{8\\}')",
     ),
     Replaced("docs/start/browser.md", r"^playwright install .*", BROWSER),
     Replaced("docs/start/browser.md", r"^chromium ", "chromium --no-sandbox "),
@@ -136,7 +136,7 @@ PREPARED: dict[str, list[File | str]] = {
     "docs/faq.md": [*REFUSAL],
     "docs/operations/backup.md": [
         "export ROBOTS_GUARD_AUDIT=evidence",
-        "robots-guard audit keys create audit.pem",
+        "robots-guard audit keys --create audit.pem",
         *REFUSAL,
     ],
     "docs/operations/monitoring.md": [*REFUSAL],

@@ -168,7 +168,7 @@ def test_the_reference_is_complete(pages):
     }
     names = pages["reference/api.html"].anchors
 
-    assert commands >= set(COMMANDS) | {"audit-query", "audit-hold-add", "policy-refresh"}
+    assert commands >= set(COMMANDS) | {"audit-query", "audit-hold", "policy-refresh"}
     public = {"open", *robots_guard.__all__}
     assert {f"robots_guard.{name}" for name in public} <= names
     assert {"robots_guard.scrapy.Addon", "robots_guard.mitmproxy.RobotsGuard"} <= names

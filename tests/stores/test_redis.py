@@ -82,7 +82,6 @@ def test_an_acl_for_the_prefix_is_enough(redis_server, client):
     assert store.take(A, "one", 1.0, 35.0)
     store.release(A, "one")
     assert list(store.origins()) == [A]
-    assert store.purge(1.0, keep=[policy().document.sha256]) == 0
     assert store.forget(A)
     turn = store.reserve(A, 60.0, lambda: 1.0)
     store.move_turn(A, turn.stamp, 0.1)
@@ -100,15 +99,6 @@ def test_a_lease_expires(store):
     assert store.take(A, "dead", 1000.0, 0.15)
     assert not store.take(A, "next", 1000.0, 35.0)
     assert eventually(lambda: store.take(A, "next", 1000.0, 35.0))
-
-
-def test_a_purge_prolongs_documents_that_an_audit_log_refers_to(store, client):
-    put(store, policy())
-    key = f"rg:document:{policy().document.sha256}"
-    client.pexpire(key, 1000)
-    store.purge(1000.0, keep=[policy().document.sha256, "0" * 64])
-
-    assert client.pttl(key) > POLICY_LIFE
 
 
 # -- values written by another program -------------------------------------------------------------

@@ -113,7 +113,6 @@ def test_a_document_is_found_in_any_region(store, regions):
         put(store, stored)
         assert store.document(stored.document.sha256) == body
     assert store.document("0" * 64) is None
-    assert store.purge(1.0, keep=iter([policy(body=LONG).document.sha256])) == 0
 
 
 def test_reading_writes_nothing(regions):

@@ -16,9 +16,6 @@ from robots_guard.decisions.lease import Taken
 from robots_guard.errors import DamagedValue
 from robots_guard.origin import origin_of
 
-DAY = 86400.0
-
-
 # -- damage ----------------------------------------------------------------------------------------
 
 
@@ -155,11 +152,3 @@ def test_many_origins_share_one_document(shared):
     assert all(shared.get(origin) == policy(origin) for origin in origins)
     assert shared.forget(origins[0])
     assert shared.get(origins[1]) == policy(origins[1])
-
-
-def test_a_purge_keeps_recently_used_documents(shared):
-    put(shared, policy(at=1000.0))
-
-    assert shared.purge(1000.0 + 100 * DAY) == 0
-    assert shared.document(policy().document.sha256) == policy().document.body
-    assert shared.get(A) == policy()

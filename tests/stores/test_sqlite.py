@@ -214,44 +214,80 @@ def test_a_document_stored_again_while_its_loss_is_noticed_is_kept(store, rows, 
     assert store.get(A) == policy(at=1001.0)
 
 
-def test_a_purge_removes_documents_that_no_audit_log_can_refer_to(store, rows):
+C = origin_of("https://c.test")
+
+
+def look_twice(store, now):
+    """Let a store look at the clock a second time, a day after the first, by which what is old then
+    is removed from the third time on."""
+    for at in (now, now + DAY, now + 2 * DAY):
+        put(store, policy(C, at=at, body=b"new"))
+
+
+def test_what_was_not_used_for_long_is_removed(store, rows):
     put(store, policy(A, body=b"old"))
     put(store, policy(B, body=b"kept"))
     store.take(A, "dead", 1000.0, 35.0)
     kept, old = policy(B, body=b"kept").document, policy(A, body=b"old").document
-    later = 1000.0 + RETENTION + 1
-    put(store, policy(origin_of("https://c.test"), at=later, body=b"new"))
+    put(store, policy(B, at=1000.0 + 100 * DAY, body=b"kept"))
 
-    assert store.purge(later, keep={kept.sha256}) == 1
+    look_twice(store, 1000.0 + RETENTION + 2 * DAY)
+
     assert store.document(kept.sha256) == b"kept"
     assert store.document(old.sha256) is None
-    assert list(store.origins()) == [origin_of("https://c.test")]
-    assert rows.execute("SELECT count(*) FROM leases").fetchone() == (0,)
-    assert store.purge(later + RETENTION - 1) == 0  # a document in `keep` counts as used then
+    assert list(store.origins()) == [B, C]
+    assert rows.execute("SELECT count(*) FROM leases WHERE origin != ''").fetchone() == (0,)
 
 
-def test_a_purge_keeps_a_turn_that_may_still_bind(store):
+def test_a_wrong_clock_removes_nothing(store):
+    """A machine whose clock is years ahead for some hours, and then right again."""
+    put(store, policy(A, body=b"old"))
+    for at in (2000.0, 2000.0 + DAY, 1e9, 1e9 + DAY / 2, 3000.0 + DAY, 2e9):
+        put(store, policy(C, at=at, body=b"new"))
+
+    assert store.get(A) == policy(A, body=b"old")
+
+
+def test_a_turn_that_may_still_bind_is_kept(store):
     now = 1e9
+    look_twice(store, now - 2 * DAY)
     assert wait_of(store.reserve(A, 7200.0, lambda: now)) == 0
 
-    store.purge(now + 4000)
+    put(store, policy(at=now + 4000))
 
     assert wait_of(store.reserve(A, 7200.0, lambda: now + 4000)) == 3200
 
 
-def test_a_purge_works_in_batches(store):
-    for n in range(1200):
+def test_of_many_old_policies_a_put_removes_some(store):
+    for n in range(400):
         put(store, policy(origin_of(f"https://{n}.test"), body=b"%d" % n))
+    later = 1000.0 + RETENTION + 2 * DAY
+    look_twice(store, later)
+    before = len(list(store.origins()))
+    for n in range(30):
+        put(store, policy(C, at=later + 3 * DAY + n, body=b"new"))
 
-    assert store.purge(1000.0 + RETENTION + 1) == 1200
-    assert list(store.origins()) == []
+    assert 100 < before < 401
+    assert list(store.origins()) == [C]
+    assert store.document(policy(body=b"7").document.sha256) is None
+
+
+def test_an_old_policy_without_its_document_is_a_miss_and_no_damage(store, rows):
+    """The document may be removed first, since a put looks at a few rows of each table."""
+    put(store, policy(A, body=b"old"))
+    (row,) = rows.execute("SELECT * FROM policies").fetchall()
+    look_twice(store, 1000.0 + RETENTION + 2 * DAY)
+    rows.execute("INSERT INTO policies VALUES (?, ?, ?)", row)
+
+    assert store.get(A) is None
+    assert rows.execute("SELECT count(*) FROM policies").fetchone() == (2,)
 
 
 def test_a_renewed_document_counts_as_used(store):
     for days in range(0, 300, 10):
         put(store, policy(at=1000.0 + days * DAY))
 
-    store.purge(1000.0 + 300 * DAY)
+    look_twice(store, 1000.0 + 300 * DAY)
     assert store.get(A) is not None
 
 
@@ -696,7 +732,6 @@ def test_every_call_after_closing_is_a_store_error(path):
         lambda: list(store.origins()),
         lambda: store.take(A, "x", 1.0, 1.0),
         lambda: store.document(policy().document.sha256),
-        lambda: store.purge(1.0),
     ):
         with pytest.raises(StoreError, match="closed"):
             work()

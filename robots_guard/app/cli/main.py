@@ -78,11 +78,11 @@ COMMANDS = {
     ),
     "overrides": CommandEntry(
         "robots_guard.app.cli.overrides:overrides",
-        "Check, list, add and remove overrides for single sites.",
+        "Check, add and remove overrides for single sites.",
     ),
     "policy": CommandEntry(
-        "robots_guard.app.cli.policy.commands:policy",
-        "List, refresh, remove and transfer the stored policies.",
+        "robots_guard.app.cli.policy:policy",
+        "Show, refresh, remove and transfer the stored policies.",
     ),
     "proxy": CommandEntry(
         "robots_guard.app.cli.proxy:proxy",

@@ -1,5 +1,5 @@
-"""`robots-guard overrides`: checks and lists the operator's overrides, read as the guard reads them, adds
-and removes them."""
+"""`robots-guard overrides`: checks the operator's overrides, read as the guard reads them, adds and
+removes them."""
 
 from __future__ import annotations
 
@@ -60,31 +60,34 @@ COLUMNS = (
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def overrides() -> None:
-    """Check, list, add and remove the operator's overrides for single sites."""
+    """Check, add and remove the operator's overrides for single sites."""
 
 
 @overrides.command()
 @click.argument("file", required=False)
 @overrides_option
-def check(file: str | None, overrides: str | None) -> int:
-    """Report the overrides in a file that have no effect, and the problems of pinned robots.txt files.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per override.")
+def check(file: str | None, overrides: str | None, *, as_json: bool) -> int:
+    """List the overrides in a file: site, changes, owner, reason and expiry. Report those that have no effect, and
+    the problems of pinned robots.txt files.
 
     Exit status: 0 all overrides are in force, 1 at least one is invalid or has expired, or a pinned file cannot be
     used or has errors, 2 the file cannot be read.
     """
-    found, now = _read(file, overrides), CLOCKS.now()
+    found, now = look_at_overrides(_path_of(file, overrides), _BASE, CLOCKS.now()), CLOCKS.now()
+    _print(found, now, as_json=as_json)
+    expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
     has_errors = False
     for each in found.entries:
-        problems = _problems_of(each)
-        for severity, text in problems:
-            click.echo(f"{safe(each.exemption.id)}: {safe(text)}")
+        for severity, text in _problems_of(each):
+            click.echo(f"{safe(each.exemption.id)}: {safe(text)}", err=True)
             has_errors = has_errors or severity is Severity.ERROR
     for which, why in found.faults:
-        click.echo(f"{safe(which)}: {safe(why)}")
-    expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
+        click.echo(f"{safe(which)}: {safe(why)}", err=True)
     for each in expired:
+        ended = expiry(each.exemption.expires)
         click.echo(
-            f"{safe(each.exemption.id)}: expired after {expiry(each.exemption.expires)}: extend or remove it"
+            f"{safe(each.exemption.id)}: expired after {ended}: extend or remove it", err=True
         )
     in_force = len(found.entries) - len(expired)
     click.echo(
@@ -93,6 +96,27 @@ def check(file: str | None, overrides: str | None) -> int:
     if expired or found.faults or has_errors:
         return HAS_FAULTS
     return 0
+
+
+def _print(found: Overrides, now: float, *, as_json: bool) -> None:
+    """Print the overrides of a file as a table or as JSON lines."""
+    rows = Rows(*COLUMNS)
+    for each in found.entries:
+        data = _as_data(each, now)
+        if as_json:
+            write_encoded(msgspec.json.encode(data))
+        else:
+            changes = ", ".join(f"{name}={value}" for name, value in data["changes"].items())
+            expires = expiry(each.exemption.expires)
+            shown = data | {"changes": changes, "until": expires}
+            shown.pop("sha256", None)
+            rows.add([str(value) for value in shown.values()])
+    for which, why in found.faults:
+        if as_json:
+            write_encoded(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}))
+        else:
+            rows.add(["invalid", which, "", "", "", "", why])
+    rows.end()
 
 
 def _problems_of(override: Override) -> list[tuple[Severity, str]]:
@@ -172,36 +196,6 @@ def remove(site: str, overrides: str | None) -> None:
         f"{safe(removed.where)} has no override any more (override {safe(removed.exemption.id)}"
         f" removed from {safe(str(path))})"
     )
-
-
-@overrides.command(name="list")
-@click.argument("file", required=False)
-@overrides_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per override.")
-def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
-    """List the overrides in a file: site, changes, owner, reason and expiry."""
-    found, now = _read(file, overrides), CLOCKS.now()
-    rows = Rows(*COLUMNS)
-    for each in found.entries:
-        data = _as_data(each, now)
-        if as_json:
-            write_encoded(msgspec.json.encode(data))
-        else:
-            changes = ", ".join(f"{name}={value}" for name, value in data["changes"].items())
-            expires = expiry(each.exemption.expires)
-            shown = data | {"changes": changes, "until": expires}
-            shown.pop("sha256", None)
-            rows.add([str(value) for value in shown.values()])
-    for which, why in found.faults:
-        if as_json:
-            write_encoded(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}))
-        else:
-            rows.add(["invalid", which, "", "", "", "", why])
-    rows.end()
-
-
-def _read(file: str | None, option: str | None) -> Overrides:
-    return look_at_overrides(_path_of(file, option), _BASE, CLOCKS.now())
 
 
 def _path_of(file: str | None, option: str | None) -> Path:

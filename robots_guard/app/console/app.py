@@ -41,9 +41,17 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from robots_guard.app.console.access import AccessControl
-from robots_guard.app.console.listing import listing
+from robots_guard.app.console.document import listing
 from robots_guard.app.console.markup import TEMPLATES, moment
-from robots_guard.app.console.pages.decision import Case, case_of, details_of
+from robots_guard.app.console.pages.decision import (
+    Case,
+    ResponseCase,
+    case_of,
+    details_of,
+    response_case_of,
+    response_details_of,
+    write_evidence,
+)
 from robots_guard.app.console.pages.decisions import (
     CSV_ROWS,
     DecisionPage,
@@ -53,7 +61,6 @@ from robots_guard.app.console.pages.decisions import (
     read_csv_page,
     read_page,
 )
-from robots_guard.app.console.pages.evidence import write_evidence
 from robots_guard.app.console.pages.fetch import archived_response, details_of_fetch, fetch_of
 from robots_guard.app.console.pages.origins import (
     DAY,
@@ -63,16 +70,12 @@ from robots_guard.app.console.pages.origins import (
     look_up,
     most_refused,
     next_turn_of,
+    recorded_purposes,
     refusals_of,
+    try_url,
 )
 from robots_guard.app.console.pages.overrides import STATES, OverrideUse, PinForm, rows, uses_of
 from robots_guard.app.console.pages.overview import Differences
-from robots_guard.app.console.pages.response import (
-    ResponseCase,
-    response_case_of,
-    response_details_of,
-)
-from robots_guard.app.console.pages.try_url import recorded_purposes, try_url
 from robots_guard.app.console.query import (
     ACTIONS,
     PERIODS,

@@ -1,4 +1,5 @@
-"""The console's data sources, and its only action: fetching an origin's robots.txt.
+"""The console's data sources, the records in them that belong together, and its only action: fetching an
+origin's robots.txt.
 
 Invariant: reading changes nothing. The store and the audit log belong to the integrations; a guard that writes to
 both is opened only for the first refresh.
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from robots_guard.audit.read.search import Search, record_of_row
+from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.schema import COLUMNS
 from robots_guard.configuration.settings import CLOCKS, Settings, direct_fetcher, open_guard
 from robots_guard.decisions.component import Component
 from robots_guard.decisions.overrides import Overrides
@@ -95,3 +99,35 @@ class Refresher:
         """Close the guard, if a refresh has opened it."""
         if self._guard is not None:
             self._guard.close()
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+MOST = 1000  # distinct times of the records that are read at once
+_NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
+
+
+def find_records(
+    search: Search, condition: str, values: list[Any], *, newest: int | None = None
+) -> list[AnyRecord]:
+    """Return the first matching records, or those of the `newest` times, in order of time.
+
+    Their times are found first, which reads little; then the records.
+    """
+    order = f"ASC LIMIT {MOST}"
+    if newest is not None:
+        order = f"DESC LIMIT {newest}"
+    sql = f'SELECT DISTINCT "at" FROM records WHERE {condition} ORDER BY 1 {order}'
+    moments = [at for (at,) in search.rows(sql, values)]
+    if not moments:
+        return []
+    among = (
+        f'"at" IN ({", ".join("?" for _ in moments)}) AND {condition} ORDER BY "at", writer, seq'
+    )
+    rows = search.rows(
+        f"SELECT {_NAMES} FROM records WHERE {among}",
+        [*moments, *values],
+    )
+    read = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
+    return [entry for entry in read if entry is not None]

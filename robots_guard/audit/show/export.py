@@ -7,6 +7,8 @@ each record stays one line.
 
 from __future__ import annotations
 
+import csv
+import io
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +21,7 @@ import msgspec
 from robots_guard.audit.record import AnyRecord, Fetch, Record, SignalsRecord, printable
 from robots_guard.decisions.reasons import meaning_of
 from robots_guard.decisions.signal_settings import Use
+from robots_guard.text import printable as printable_text
 
 NANOSECONDS = 1_000_000  # in a millisecond
 
@@ -395,3 +398,29 @@ FORMATS = {
     "squid": Format(_squid),
     "signals": Format(_signals, ",".join(_SIGNAL_COLUMNS), kind="signals"),
 }
+
+
+# -- spreadsheets ----------------------------------------------------------------------------------
+
+
+#: A spreadsheet evaluates a cell that begins with one of these.
+_FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_line(values: Iterable[Any], shown: Callable[[str], str] = printable_text) -> str:
+    """Return values as one line of comma-separated values, with its newline. `shown` makes text printable."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(
+        [_printed_cell(value, shown) for value in values]
+    )
+    return line.getvalue()
+
+
+def _printed_cell(value: Any, shown: Callable[[str], str]) -> str:
+    """Return a value as text. A quote before it keeps a spreadsheet from evaluating it as a formula."""
+    if value is None:
+        return ""
+    text = shown(str(value))
+    if text.startswith(_FORMULA_BEGINS) and not isinstance(value, int | float):
+        return f"'{text}"
+    return text

@@ -300,7 +300,7 @@ def _warn_of_held(directory: Path, rest: int, held: int, limit: int) -> None:
             " (%s)",
             (rest + held - limit) // MIB,
             held // MIB,
-            invocation_for(directory).command("audit", "hold", "list"),
+            invocation_for(directory).command("audit", "hold"),
         )
 
 
@@ -394,7 +394,7 @@ def release_hold(
         holds = read_holds(directory)
         found = [hold for hold in holds if hold.id == identity]
         if not found:
-            known = invocation_for(directory).command("audit", "hold", "list")
+            known = invocation_for(directory).command("audit", "hold")
             raise SettingsError(f"there is no hold {identity!r}: see {known}")
         note(_change(found[0], "release", owner, reason, now))
         write_holds(directory, [hold for hold in holds if hold.id != identity])

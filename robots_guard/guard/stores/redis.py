@@ -23,8 +23,7 @@ import contextlib
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
@@ -301,15 +300,6 @@ class RedisStore:
         if packed is None:
             return None
         return codec.unpack(packed, sha256)
-
-    def purge(self, now: float, keep: Iterable[str] = ()) -> int:  # noqa: ARG002  (the server has its own clock)
-        """Mark the documents in `keep` as used now.
-
-        The server itself expires those unused for 120 days.
-        """
-        for key in map(self._document_key, keep):
-            self._write(key, partial(self._client.pexpire, key, DOCUMENT_LIFE))
-        return 0
 
     def _packed(self, sha256: str) -> bytes | None:
         return self._read_prefix(self._document_key(sha256), codec.MAX_VALUE) or None

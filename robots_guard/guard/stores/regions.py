@@ -196,16 +196,6 @@ class RegionalStore:
             _raise_from(*failed)
         return None
 
-    def purge(self, now: float, keep: Iterable[str] = ()) -> int:
-        """Remove documents that are no longer needed, in all regions."""
-        kept, removed = list(keep), 0
-        for region, store in self._stores.items():
-            try:
-                removed += store.purge(now, kept)
-            except StoreError as error:
-                _raise_from(region, error)
-        return removed
-
     def close(self) -> None:
         """Close the connections to all regions."""
         with contextlib.ExitStack() as closing:

@@ -1,18 +1,18 @@
 """Policies in an SQLite file, shared by the processes of one machine.
 
-There is one row per origin, and one per document, however many origins serve it. The file is in WAL
-mode: readers and the single writer do not wait for each other, and a crash leaves the file
-consistent; losing the last commits in a power failure only costs a fetch. The content of the file
-is untrusted: any value that the codec cannot decode as a policy of the requested origin counts as a
-miss.
+There is one row per origin, and one per document, however many origins serve it. What has not been
+used for 120 days is removed by and by: a put looks at some rows of each table, once a second at
+most. The file is in WAL mode: readers and the single writer do not wait for each other, and a crash
+leaves the file consistent; losing the last commits in a power failure only costs a fetch. The
+content of the file is untrusted: any value that the codec cannot decode as a policy of the requested
+origin counts as a miss.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -62,10 +62,21 @@ class LeaseThenPolicy:
 
 # seconds: the retention of an audit log (90 d), plus the age of the oldest copy it refers to (30 d)
 RETENTION = 120 * 86400.0
-_AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # bytes as a key of the column's type
-# seconds: a document's last use is recorded to the day, so that most puts do not write it
-TOUCH = 86400.0
-BATCH = 500  # rows per transaction, or per page of a listing
+_AS = {"origin": "CAST(:{} AS TEXT)", "sha256": ":{}"}  # bytes as a key of the column's type
+DAY = 86400.0  # seconds; a document's last use is recorded to the day: most puts do not write it
+#: By table: its key, when a row was last used, and for how many seconds it is kept after that.
+_KEPT = (
+    ("policies", "origin", "settled_at", RETENTION),
+    ("documents", "sha256", "used_at", RETENTION + DAY),  # never before the policy that names it
+    ("leases", "origin", "until", 0.0),
+    ("turns", "origin", "max(last, not_before)", LONGEST_DELAY),
+)
+SWEPT = 100  # rows of each table that a put looks at
+PAGE = 500  # rows of a listing that are read at once
+#: The last two looks at the clock, at least a day apart, lie in the row of a lease on no origin.
+_LOOKS = "SELECT CAST(token AS REAL), iif(typeof(until) = 'real', until, 0.0) FROM leases WHERE origin = ''"
+_NO_LOOKS = (0.0, 0.0)
+_LOOK = "INSERT OR REPLACE INTO leases (origin, token, until) VALUES ('', :before, :last)"
 
 # A single statement, so that no other process can write between the comparison and the replacement,
 # and so that a row with a damaged time (NULL, text) is replaced. The rule is `Policy.may_be_replaced_by`.
@@ -128,6 +139,8 @@ class SqliteStore(LeaseThenPolicy):
     def __init__(self, path: Path, database: Database | ReadOnlyDatabase | None = None) -> None:
         self.path = path
         self._database = database or Database(path)
+        self._swept: dict[str, bytes] = {}  # by table, the last key looked at
+        self._swept_at = 0.0
 
     def close(self) -> None:
         """Close the file once running calls have ended."""
@@ -149,6 +162,8 @@ class SqliteStore(LeaseThenPolicy):
             packed = _packed(connection, codec.body_digest(policy))
         complete = codec.with_body(policy, packed)
         if complete is None:
+            if packed is None and self._is_old(policy):
+                return None  # its document has been removed, and the policy will be
             self._delete_damaged_document(codec.body_digest(policy))
             raise DamagedValue(f"the document stored for {origin} is missing or damaged")
         return complete
@@ -167,6 +182,9 @@ class SqliteStore(LeaseThenPolicy):
         with self._database.writing() as connection:
             _keep_document(connection, policy.document, body, now)
             connection.execute(_PUT, row)
+            if abs(now - self._swept_at) >= 1.0:
+                self._swept_at = now
+                self._sweep(connection, policy, now)
 
     def forget(self, origin: Origin) -> bool:
         """Remove the stored policy, but not its document. Returns whether there was one."""
@@ -181,7 +199,11 @@ class SqliteStore(LeaseThenPolicy):
 
         Skips keys that are not origins.
         """
-        for keys in self._pages("policies", "origin"):
+        keys: list[tuple[bytes]] = [(b"",)]
+        while keys:
+            with self._database.reading() as connection:
+                page = _page("policies", "origin", PAGE)
+                keys = connection.execute(page, {"last": keys[-1][0]}).fetchall()
             for (key,) in keys:
                 with contextlib.suppress(MalformedURL, NotGoverned):
                     yield origin_of(key.decode("utf-8", "replace"))
@@ -266,18 +288,6 @@ class SqliteStore(LeaseThenPolicy):
             return None
         return codec.unpack(packed, sha256)
 
-    def purge(self, now: float, keep: Iterable[str] = ()) -> int:
-        """Remove what was not used for 120 days. Returns the number of documents removed.
-
-        The documents in `keep` count as used now.
-        """
-        self._touch(now, keep)
-        oldest = now - RETENTION
-        self._remove("policies", "origin", "settled_at", oldest)
-        self._remove("leases", "origin", "until", now)
-        self._remove("turns", "origin", "max(last, not_before)", now - LONGEST_DELAY)
-        return self._remove("documents", "sha256", "used_at", oldest)
-
     def _new_body(self, document: Document | None, now: float) -> bytes | None:
         """Return the packed body of a document that `_is_kept` does not find, else None.
 
@@ -302,43 +312,28 @@ class SqliteStore(LeaseThenPolicy):
                     "DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),)
                 )
 
-    def _touch(self, now: float, digests: Iterable[str]) -> None:
-        rows = ((now, bytes.fromhex(sha256)) for sha256 in digests)
-        while batch := list(islice(rows, BATCH)):
-            with self._database.writing() as connection:
-                connection.executemany("UPDATE documents SET used_at = ? WHERE sha256 = ?", batch)
+    def _is_old(self, policy: Policy) -> bool:
+        with self._database.reading() as connection:
+            before, _ = connection.execute(_LOOKS).fetchone() or _NO_LOOKS
+        return policy.settled_at < before - RETENTION
 
-    def _remove(self, table: str, key: str, when: str, oldest: float) -> int:
-        """Remove a table's old rows in pages, so that other processes can write in between.
-
-        Returns how many were removed.
-        """
-        removed = 0
-        for keys in self._pages(table, key, f"AND {when} < {oldest!r}"):
-            with self._database.writing() as connection:
-                removed += connection.executemany(
-                    f"DELETE FROM {table} WHERE {key} = {_AS[key]} AND {when} < {oldest!r}",  # noqa: S608  (constant names)
-                    [{"key": found} for (found,) in keys],
-                ).rowcount
-        return removed
-
-    def _pages(self, table: str, key: str, condition: str = "") -> Iterator[list[tuple[bytes]]]:
-        """Yield a table's keys in order, as bytes: a damaged key may be invalid text, and must not
-        end the listing.
-        """
-        last = b""
-        while True:
-            with self._database.reading() as connection:
-                keys = connection.execute(
-                    f"SELECT CAST({key} AS BLOB) FROM {table}"  # noqa: S608  (constant names)
-                    f" WHERE {key} > {_AS[key]} AND typeof({key}) = typeof({_AS[key]}) {condition}"
-                    f" ORDER BY {key} LIMIT {BATCH}",
-                    {"key": last},
-                ).fetchall()
-            if not keys:
-                return
-            yield keys
-            last = keys[-1][0]
+    def _sweep(self, connection: sqlite3.Connection, policy: Policy, now: float) -> None:
+        """Remove what is old among the next few rows of each table; begin beside the policy's own."""
+        own = {
+            "origin": str(policy.origin).encode(),
+            "sha256": bytes.fromhex(codec.body_digest(policy)),
+        }
+        passed = _passed(connection, now)
+        for table, key, used_at, kept in _KEPT:
+            last = self._swept.get(table, own[key])
+            keys = connection.execute(_page(table, key, SWEPT), {"last": last}).fetchall()
+            end = keys[-1][0] if keys else last
+            connection.execute(
+                f"DELETE FROM {table} WHERE {key} > {_AS[key].format('last')}"  # noqa: S608  (constant names)
+                f" AND {key} <= {_AS[key].format('end')} AND {used_at} < :oldest",
+                {"last": last, "end": end, "oldest": passed - kept},
+            )
+            self._swept[table] = end if len(keys) == SWEPT else b""
 
 
 def _keep_document(
@@ -362,10 +357,34 @@ def _is_kept(connection: sqlite3.Connection, document: Document, now: float) -> 
     """Whether the document is stored, and recorded as used within the last day."""
     row = {
         "sha256": bytes.fromhex(document.sha256),
-        "since": now - TOUCH,
+        "since": now - DAY,
         "horizon": now + CLOCK_SKEW,
     }
     return connection.execute(_IS_KEPT, row).fetchone() is not None
+
+
+def _passed(connection: sqlite3.Connection, now: float) -> float:
+    """Return a time that has passed by two looks at the clock, at least a day apart: a clock that is
+    wrong for less than that removes nothing."""
+    before, last = connection.execute(_LOOKS).fetchone() or _NO_LOOKS
+    if last > now + CLOCK_SKEW:  # a clock was set back
+        before, last = 0.0, now
+    elif now - last >= DAY:
+        before, last = last, now
+    else:
+        return min(before, now)
+    connection.execute(_LOOK, {"before": repr(before), "last": last})
+    return float(before)
+
+
+def _page(table: str, key: str, rows: int) -> str:
+    """Return the SELECT of a table's keys after the `last` one, in order, as bytes: a damaged key may
+    be invalid text, and must not end a listing."""
+    last = _AS[key].format("last")
+    return (
+        f"SELECT CAST({key} AS BLOB) FROM {table} WHERE {key} > {last}"  # noqa: S608  (constant names)
+        f" AND typeof({key}) = typeof({last}) ORDER BY {key} LIMIT {rows}"
+    )
 
 
 def _packed(connection: sqlite3.Connection, sha256: str) -> bytes | None:

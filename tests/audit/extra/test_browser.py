@@ -22,8 +22,7 @@ from robots_guard.audit.bundle.writer import write_bundle
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.figures import summary
-from robots_guard.audit.show.report import Cover, page
-from robots_guard.audit.show.verification import verification_of
+from robots_guard.audit.show.report import Cover, page, verification_of
 
 COVER = Cover(
     "2027-01-16T00:00:00.000Z", "1.0", "All decisions", title="January at the shops", author="Jane"

@@ -15,8 +15,14 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import LogFinding, WriterFinding
 from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.overview import overview
-from robots_guard.audit.show.report import TITLE, last_day, result, sentences_of, setting
-from robots_guard.audit.show.verification import verification_from
+from robots_guard.audit.show.report import (
+    TITLE,
+    last_day,
+    result,
+    sentences_of,
+    setting,
+    verification_from,
+)
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Exemption, Verdict
 from robots_guard.guard.stores.sqlite import SqliteStore

@@ -144,7 +144,7 @@ def test_a_key_that_cannot_be_used_is_one_sentence_without_the_key(tmp_path, con
 
 
 def test_a_missing_key_is_named_with_the_remedy(tmp_path):
-    with pytest.raises(SettingsError, match=r"there is no file .*audit keys create"):
+    with pytest.raises(SettingsError, match=r"there is no file .*audit keys --create"):
         read_signer(tmp_path / "key.pem")
     with pytest.raises(SettingsError, match=r"not a regular file|Is a directory"):
         read_signer(tmp_path)

@@ -575,7 +575,7 @@ def test_export_goes_to_a_file_or_stdout(here, audit_log, tmp_path):
 def test_schema_equals_the_one_in_the_docs(here):
     docs = Path(__file__).parents[3] / "docs" / "audit-record.schema.json"
 
-    assert here("audit", "schema").out == docs.read_text()
+    assert here("audit", "query", "--schema").out == docs.read_text()
 
 
 def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypatch):

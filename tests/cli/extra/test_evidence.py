@@ -20,7 +20,7 @@ CORE = "cryptography rfc3161_client duckdb warcio jinja2 zstandard markupsafe"
 @pytest.fixture
 def evidence(here, net, variables, tmp_path):
     """A refused request, as a log that is kept as evidence has it: chained, signed, with its WARC records."""
-    here("audit", "keys", "create", tmp_path / "key.pem")
+    here("audit", "keys", "--create", tmp_path / "key.pem")
     variables.setenv("ROBOTS_GUARD_AUDIT_SIGNING_KEY", str(tmp_path / "key.pem"))
     variables.setenv("ROBOTS_GUARD_AUDIT", "evidence")
     site = net.origin("User-agent: *\nDisallow: /private/\n")
@@ -32,9 +32,9 @@ def test_from_a_blocked_url_to_a_verified_bundle(here, evidence, tmp_path):
     url = f"{evidence.url}/private/page"
     record = json.loads(here("audit", "query", "--since", "1d", "--origin", url, "--json").out)
     with authority(tmp_path / "tsa") as tsa:
-        assert here("audit", "anchor", "--tsa", tsa.url).status == 0
+        assert here("audit", "verify", "--tsa", tsa.url).status == 0
     path, public = tmp_path / "evidence.zip", tmp_path / "public.txt"
-    public.write_text(here("audit", "keys", "show", tmp_path / "key.pem").out.split()[0])
+    public.write_text(here("audit", "keys", tmp_path / "key.pem").out.split()[0])
     written = here("audit", "bundle", record["id"], "-o", path)
 
     assert written.status == 0, written.err
@@ -55,14 +55,14 @@ def test_from_a_blocked_url_to_a_verified_bundle(here, evidence, tmp_path):
     assert [run["missing"] for run in period["completeness"]["runs"]] == [0]
 
     other = tmp_path / "other.pem"
-    here("audit", "keys", "create", other)
+    here("audit", "keys", "--create", other)
     status, out, _ = here("audit", "replay", path, "--keys", other)
     assert status == 1
     assert "which is not among the given keys" in out
 
 
 def test_a_bundle_says_that_its_records_are_not_signed_yet(here, variables, tmp_path):
-    here("audit", "keys", "create", tmp_path / "key.pem")
+    here("audit", "keys", "--create", tmp_path / "key.pem")
     directory, path = tmp_path / "live", tmp_path / "early.zip"
     variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(directory))
     signer = read_signer(tmp_path / "key.pem")
@@ -127,7 +127,7 @@ def test_a_bundle_is_checked_with_the_core_alone(here, evidence, tmp_path):
         "from robots_guard.app.cli.main import main; main()"
     )
     keys = tmp_path / "public.txt"
-    keys.write_text(here("audit", "keys", "show", tmp_path / "key.pem").out.split()[0])
+    keys.write_text(here("audit", "keys", tmp_path / "key.pem").out.split()[0])
     done, with_keys = (
         subprocess.run(
             [sys.executable, "-c", code, "audit", "replay", str(path), *options],

@@ -49,3 +49,12 @@ def test_why_and_replay_find_the_pinned_text(here, pinned):
     assert replayed.status == 0
     assert "the same verdict" in replayed.out
     assert "Disallow: /private/" in replayed.out
+
+
+def test_a_report_shows_the_pinned_text(here, pinned, tmp_path):
+    here("check", f"{SITE}/private/x")
+
+    assert here("audit", "report", "-o", tmp_path / "report.html").status == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "One refusal in full" in page
+    assert "<span>Disallow: /private/</span>" in page

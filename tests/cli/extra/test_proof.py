@@ -1,4 +1,4 @@
-"""`audit verify`, `keys`, `anchor` and `hold`: what is proven about a log, and by what."""
+"""`audit verify`, `keys` and `hold`: what is proven about a log, and by what."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def summary_of(ran):
 
 
 def test_the_summary_says_what_was_verified_and_how(here, signed, key):
-    shown = here("audit", "keys", "show", key).out.split()
+    shown = here("audit", "keys", key).out.split()
     done = here("audit", "verify")
 
     assert done.status == 0
@@ -68,24 +68,24 @@ def test_nothing_to_verify_is_an_error_with_the_remedy(here, tmp_path, place):
 
 def test_keys_are_made_shown_and_listed(here, signed, tmp_path, key):
     new = tmp_path / "new.pem"
-    made = here("audit", "keys", "create", new)
+    made = here("audit", "keys", "--create", new)
     assert (made.status, stat.S_IMODE(new.stat().st_mode)) == (0, 0o600)
     assert "PRIVATE" not in made.out + made.err
-    assert here("audit", "keys", "show", new).out == made.out
-    again = here("audit", "keys", "create", new)
+    assert here("audit", "keys", new).out == made.out
+    again = here("audit", "keys", "--create", new)
     assert (again.status, "never overwritten" in again.err) == (2, True)
 
-    public = here("audit", "keys", "show", key).out.split()[0]
-    headings, *listed = here("audit", "keys", "list").out.splitlines()
+    public = here("audit", "keys", key).out.split()[0]
+    headings, *listed = here("audit", "keys").out.splitlines()
     assert headings.split("\t") == ["key", "fingerprint", "writers", "signatures"]
     assert listed == [f"{public}\t{fingerprint(public)}\t1\t1"]
 
 
 def test_only_trusted_keys_count(here, signed, tmp_path, key):
-    here("audit", "keys", "create", tmp_path / "other.pem")
+    here("audit", "keys", "--create", tmp_path / "other.pem")
     trusted, other = tmp_path / "trusted", tmp_path / "other"
-    trusted.write_text(here("audit", "keys", "show", key).out)
-    other.write_text(here("audit", "keys", "show", tmp_path / "other.pem").out)
+    trusted.write_text(here("audit", "keys", key).out)
+    other.write_text(here("audit", "keys", tmp_path / "other.pem").out)
 
     assert here("audit", "verify", "--keys", trusted).status == 0
     assert here("audit", "verify", "--keys", trusted, "--keys", other).status == 0
@@ -107,7 +107,7 @@ def test_an_unsigned_writer_is_not_proven_by_keys(here, signed, key):
 
 
 def test_heads_that_were_printed_are_given_back(here, signed, tmp_path, monkeypatch):
-    printed = here("audit", "anchor")
+    printed = here("audit", "verify", "--heads")
     (writer, last, head) = printed.out.split()
     assert (printed.status, last, len(head)) == (0, "5", 64)
     (tmp_path / "heads").write_text(printed.out)
@@ -133,16 +133,16 @@ def test_heads_that_were_printed_are_given_back(here, signed, tmp_path, monkeypa
 
 def test_an_authority_confirms_the_heads(here, signed, tmp_path):
     with authority(tmp_path / "tsa") as tsa, authority(tmp_path / "other") as other:
-        made = here("audit", "anchor", "--tsa", tsa.url)
+        made = here("audit", "verify", "--tsa", tsa.url)
         for path, why in (
             ("/refuses", "refused it"),
             ("/moved", "answers 307"),
             ("/error", "answers 500"),
             ("/another", "answers another"),
         ):
-            refused = here("audit", "anchor", "--tsa", tsa.url + path)
+            refused = here("audit", "verify", "--tsa", tsa.url + path)
             assert (refused.status, why in refused.err) == (2, True), refused.err
-    gone = here("audit", "anchor", "--tsa", tsa.url)
+    gone = here("audit", "verify", "--tsa", tsa.url)
     anchor = signed / made.out.strip()
     kept = json.loads(anchor.read_bytes())
 
@@ -169,7 +169,7 @@ def test_an_authority_confirms_the_heads(here, signed, tmp_path):
 
 def test_a_response_that_comes_in_parts_is_read_to_its_end(here, signed, tmp_path):
     with authority(tmp_path / "tsa") as tsa:
-        made = here("audit", "anchor", "--tsa", f"{tsa.url}/slowly")
+        made = here("audit", "verify", "--tsa", f"{tsa.url}/slowly")
 
     assert (made.status, made.out[:7]) == (0, "anchor-")
 
@@ -178,7 +178,7 @@ def test_a_log_without_chains_has_no_heads(here, tmp_path):
     log = audit_log_in(tmp_path / "audit_log")
     log.write(decision())
     log.close()
-    status, out, err = here("audit", "anchor")
+    status, out, err = here("audit", "verify", "--heads")
 
     assert (status, out) == (2, "")
     assert "set audit to evidence, or audit_signing_key" in err
@@ -204,7 +204,7 @@ def test_a_forged_name_adds_no_line_to_the_heads(here, signed):
         "previous": first,
     }
     (signed / "20270115-x-0001.jsonl").write_text(json.dumps(record) + "\n")
-    status, out, err = here("audit", "anchor")
+    status, out, err = here("audit", "verify", "--heads")
 
     assert (status, len(out.splitlines())) == (1, 1)
     assert "is broken: left out" in err
@@ -216,7 +216,7 @@ def test_a_broken_chain_has_no_head(here, signed):
     log.close()
     path = log.path
     path.write_bytes(path.read_bytes().replace(b'"component":"cli"', b'"component":"CLI"', 1))
-    status, out, err = here("audit", "anchor")
+    status, out, err = here("audit", "verify", "--heads")
 
     assert (status, len(out.splitlines())) == (1, 1)
     assert "is broken: left out" in err
@@ -272,10 +272,10 @@ def test_a_key_instead_of_its_path_is_refused_and_not_shown(here, key, signed):
 def test_a_hold_is_added_listed_and_released_on_record(here, signed, key):
     sign = ("--audit-signing-key", key)
     who = ("--owner", "jane", "--reason", "case 7")
-    added = here("audit", "hold", "add", *sign, "--origin", "https://a.test/x", *who)
+    added = here("audit", "hold", *sign, "--origin", "https://a.test/x", *who)
     identity = added.out.strip()
-    _, listed = here("audit", "hold", "list").out.splitlines()
-    (kept,) = map(json.loads, here("audit", "hold", "list", "--json").out.splitlines())
+    _, listed = here("audit", "hold").out.splitlines()
+    (kept,) = map(json.loads, here("audit", "hold", "--json").out.splitlines())
 
     assert (added.status, "files" in added.err) == (0, True)
     assert listed.split("\t")[:1] + listed.split("\t")[2:6] == [
@@ -287,10 +287,10 @@ def test_a_hold_is_added_listed_and_released_on_record(here, signed, key):
     ]
     assert (kept["id"], kept["owner"], kept["reason"]) == (identity, "jane", "case 7")
     released = here(
-        "audit", "hold", "release", *sign, identity, "--owner", "joe", "--reason", "settled"
+        "audit", "hold", *sign, "--release", identity, "--owner", "joe", "--reason", "settled"
     )
     assert released.status == 0
-    assert here("audit", "hold", "list").out == ""
+    assert here("audit", "hold").out == ""
     records = here("audit", "query", "--kind", "hold", "--json").out.splitlines()
     changes = {each["change"]: each for each in map(json.loads, records)}
     assert {each: changes[each]["owner"] for each in changes} == {"add": "jane", "release": "joe"}
@@ -301,21 +301,28 @@ def test_a_hold_is_added_listed_and_released_on_record(here, signed, key):
 def test_a_hold_that_cannot_be_is_refused(here, signed, tmp_path):
     who = ("--owner", "jane", "--reason", "case 7")
     for arguments, why in (
-        (("add", "--origin", "ftp://a.test", *who), "give an origin such as"),
-        (("add", "--owner", " ", "--reason", "x"), "it is empty"),
-        (("add", "--owner", "jane"), "--reason"),
-        (("add", "--since", "2h", "--until", "3h", *who), "is not before"),
-        (("add", "--since", "soon", *who), "is not a time"),
-        (("add", "--audit-log", tmp_path / "none", *who), "there is no audit log in"),
-        (("release", "abc", *who), "there is no hold 'abc'"),
+        (("--origin", "ftp://a.test", *who), "give an origin such as"),
+        (("--owner", " ", "--reason", "x"), "it is empty"),
+        (("--owner", "jane"), "--reason"),
+        (("--since", "2h", "--until", "3h", *who), "is not before"),
+        (("--since", "soon", *who), "is not a time"),
+        (("--audit-log", tmp_path / "none", *who), "there is no audit log in"),
+        (("--release", "abc", *who), "there is no hold 'abc'"),
     ):
         status, out, err = here("audit", "hold", *arguments)
         assert (status, out, why in err) == (2, "", True), (arguments, err)
     (signed / ".holds").write_text("{")
-    for arguments in (("list",), ("add", *who), ("release", "abc", *who)):
+    for arguments in ((), who, ("--release", "abc", *who)):
         status, out, err = here("audit", "hold", *arguments)
         assert (status, "no file of the audit log is removed" in err) == (2, True), err
     assert (signed / ".holds").read_text() == "{"
+
+
+def test_heads_are_not_made_with_options_that_verify(here, signed, key):
+    for given in (("--heads", "--keys", key), ("--tsa", "http://127.0.0.1:9/", "--json")):
+        status, out, err = here("audit", "verify", *given)
+        assert (status, out) == (2, "")
+        assert "verify with the other options in a run of its own" in err
 
 
 def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp_path):
@@ -323,7 +330,7 @@ def test_without_the_extra_each_says_what_is_missing(variables, signed, key, tmp
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('cryptography', 'rfc3161_client', 'warcio')));"
         "from robots_guard.app.cli.main import run\n"
-        "for args in ('verify', 'keys create new.pem', 'anchor --tsa http://127.0.0.1:9/'):\n"
+        "for args in ('verify', 'keys --create new.pem', 'verify --tsa http://127.0.0.1:9/'):\n"
         "    print(run(['audit', *args.split()]), flush=True)\n"
     )
     done = subprocess.run(
@@ -344,7 +351,7 @@ def test_a_log_without_a_signature_is_said_to_have_none(here, variables, tmp_pat
     variables.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path))
 
     said = "robots-guard: the audit log has no valid signature\n"
-    assert here("audit", "keys", "list") == (0, "", said)
+    assert here("audit", "keys") == (0, "", said)
 
 
 def test_a_verified_report_counts_the_lines_and_not_their_index(

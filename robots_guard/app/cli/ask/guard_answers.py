@@ -1,4 +1,4 @@
-"""Answers of the guard, which uses the store, the network and the audit log, as in an integration.
+"""Answers and policies of the guard, which uses the store, the network and the audit log, as in an integration.
 
 A command imports this module only when it needs a guard, because the HTTP client and asyncio take long to import: an
 answer from a file needs neither.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from robots_guard.app.cli.ask.answers import Answer, answer_of, answer_without_origin
 from robots_guard.configuration.settings import Settings, direct_fetcher, open_guard
@@ -21,6 +22,8 @@ from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import Origin
 
 AT_ONCE = 32  # URLs judged concurrently
+FETCHES = 64  # origins fetched concurrently
+WINDOW = 16 * FETCHES  # policies that wait for one before them in the list
 
 
 def answer(url: str, settings: Settings) -> Answer:
@@ -86,3 +89,42 @@ def guard_of(settings: Settings) -> Iterator[Guard]:
         yield guard
     finally:
         guard.close()
+
+
+# -- the policies of many origins ------------------------------------------------------------------
+
+
+def fetch_policies(
+    settings: Settings,
+    origins: Iterable[Origin],
+    on_policy: Callable[[Policy], None],
+    *,
+    renew: bool,
+) -> int:
+    """Get the origins' policies, and pass them to `on_policy` in the origins' order. Returns how many calls of the
+    store failed."""
+    with guard_of(settings) as guard:
+        asyncio.run(fetch_all(guard, origins, on_policy, renew=renew))
+    return guard.counts["store/error"]
+
+
+async def fetch_all(
+    guard: Guard, origins: Iterable[Origin], on_policy: Callable[[Policy], None], *, renew: bool
+) -> None:
+    """Get the origins' policies, `FETCHES` concurrently; pass them to `on_policy` in the origins' order.
+
+    A slow origin delays the output of those behind it, but not their fetches until `WINDOW` wait.
+    """
+    semaphore = asyncio.Semaphore(FETCHES)
+    window: deque[asyncio.Task[Policy]] = deque()
+
+    async def fetch(origin: Origin) -> Policy:
+        async with semaphore:
+            return await guard.policy(origin, renew=renew)
+
+    for origin in origins:
+        window.append(asyncio.ensure_future(fetch(origin)))
+        if len(window) == WINDOW:
+            on_policy(await window.popleft())
+    while window:
+        on_policy(await window.popleft())

@@ -1,16 +1,17 @@
-"""`robots-guard audit anchor`: the heads of all chains, printed or timestamped by an authority."""
+"""The heads of all chains, printed or timestamped by an authority, for `robots-guard audit verify`."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 from pathlib import Path
 
+import aiohttp
 import click
 import msgspec
 
-from robots_guard.app.cli.audit_log_options import existing_directory, report_unreadable
-from robots_guard.app.cli.options import audit_log_option
+from robots_guard.app.cli.audit_log_options import report_unreadable
 from robots_guard.app.cli.terminal import progress, safe, write_line
 from robots_guard.audit.anchors import (
     Anchor,
@@ -31,22 +32,15 @@ from robots_guard.configuration.settings import CLOCKS
 from robots_guard.errors import SettingsError
 from robots_guard.text import counted
 
-DAMAGED = 1  # the exit status if a writer's chain is broken
+TIMEOUT = 30.0  # seconds for the response of an authority
+LARGEST = 1024 * 1024  # bytes of a response
+_HEADERS = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
 
 
-@click.command()
-@audit_log_option
-@click.option(
-    "--tsa",
-    metavar="URL",
-    help="Have this time-stamping authority (RFC 3161) confirm the heads, and keep its response in the audit log.",
-)
-def anchor(audit_log: str | None, tsa: str | None) -> int:
-    """Print the heads of all chains, to be kept elsewhere for audit verify --expect.
-
-    Exit status: 0 done, 1 a chain is broken, and its head is left out.
-    """
-    directory, trouble = existing_directory(audit_log), Unreadable()
+def print_heads(directory: Path, tsa: str | None) -> bool:
+    """Print the heads of all whole chains, or the name of the file with their timestamp. Return whether
+    a chain is broken: its head is left out."""
+    trouble = Unreadable()
     with progress("verifying"):
         findings = verify_files(directory, trouble)
     report_unreadable(trouble)
@@ -66,7 +60,7 @@ def anchor(audit_log: str | None, tsa: str | None) -> int:
         write_line(heads_statement(heads).decode().rstrip("\n"))
     else:
         _keep(directory, tsa, heads)
-    return DAMAGED if broken else 0
+    return bool(broken)
 
 
 def _is_usable(found: WriterFinding) -> bool:
@@ -77,8 +71,6 @@ def _is_usable(found: WriterFinding) -> bool:
 
 def _keep(directory: Path, tsa: str, heads: list[ChainHead]) -> None:
     """Get a timestamp of the heads, and keep it in the directory. Raises SettingsError."""
-    from robots_guard.app.cli.audit.authority import response_of  # it imports an HTTP client
-
     request = timestamp_request(heads)
     with progress("asking the authority"):
         response = response_of(tsa, request.body)
@@ -109,3 +101,45 @@ def _write(path: Path, content: bytes) -> None:
     put_if_new(part, path)
     if path.read_bytes() != content:
         raise SettingsError(f"{path.name} exists already: run the command again")
+
+
+# -- the authority --------------------------------------------------------------------------------
+
+
+def response_of(url: str, query: bytes) -> bytes:
+    """Return the response of an authority to a query (RFC 3161 section 3.4). Raises SettingsError."""
+    return asyncio.run(_ask(url, query))
+
+
+async def _ask(url: str, query: bytes) -> bytes:
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            # RFC 3161 has no redirects, and a client would turn the query into a GET
+            session.post(url, data=query, headers=_HEADERS, allow_redirects=False) as response,
+        ):
+            if response.status != 200:
+                raise SettingsError(
+                    f"--tsa {url!r} answers {response.status}: name the URL of a time-stamping authority"
+                )
+            return await _whole_of(response)
+    except TimeoutError as error:
+        raise SettingsError(
+            f"--tsa {url!r} does not answer within {TIMEOUT:.0f} s: try again later"
+        ) from error
+    except (aiohttp.ClientError, ValueError, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise SettingsError(
+            f"--tsa {url!r} cannot be used ({why}): name the URL of a time-stamping authority"
+        ) from error
+
+
+async def _whole_of(response: aiohttp.ClientResponse) -> bytes:
+    """The body of a response, which may come in parts. Raises ValueError if it is too long."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > LARGEST:
+            raise ValueError(f"its response is larger than {LARGEST // 1024} KiB")
+    return bytes(body)

@@ -345,10 +345,8 @@ def _find_judgement(audit_log: str | None, store: str | None, identity: str) -> 
             " check the id, or name the audit log's directory with --audit-log"
         )
     document, settings = None, {}
-    if isinstance(record, Record) and record.via == PINNED:
-        document = _pinned_document(directory, record.sha256 or "")
-    elif isinstance(record, Record):
-        document = stored_document(store, record.sha256)
+    if isinstance(record, Record):
+        document = document_of(record, directory, store)
     start = _start_of(directory, record)
     if start is not None:
         settings = start.settings
@@ -371,15 +369,15 @@ def _start_of(directory: Path, record: Record | SignalsRecord) -> Start | None:
     return None
 
 
-def _pinned_document(directory: Path, sha256: str) -> bytes | None:
-    """Return a robots.txt that an override pinned: the audit log has it."""
-    with progress("searching") as on_progress, Search(directory, None, on_progress) as search:
-        return pinned_document(search, sha256)
-
-
-def stored_document(store: str | None, sha256: str | None) -> bytes | None:
+def document_of(record: Record, directory: Path, store: str | None) -> bytes | None:
+    """Return the robots.txt that decided: the store has it, and the audit log one that an override
+    pinned. Raises SettingsError."""
+    sha256 = record.sha256
     if sha256 is None or sha256 == EMPTY:
         return None
+    if record.via == PINNED:
+        with progress("searching") as on_progress, Search(directory, None, on_progress) as search:
+            return pinned_document(search, sha256)
     policies = look_at(store_of(store))
     if policies is None:
         return None

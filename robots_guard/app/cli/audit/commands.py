@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from robots_guard.app.cli.audit.anchor import anchor
 from robots_guard.app.cli.audit.bundles import bundle, replay
 from robots_guard.app.cli.audit.hold import hold
-from robots_guard.app.cli.audit.keys import keys
 from robots_guard.app.cli.audit.records import (
     COUNTED,
     asks_for_passes,
@@ -27,7 +25,7 @@ from robots_guard.app.cli.audit.records import (
     print_table,
 )
 from robots_guard.app.cli.audit.reports import export, report
-from robots_guard.app.cli.audit.verify import verify
+from robots_guard.app.cli.audit.verify import keys, verify
 from robots_guard.app.cli.audit_log_options import (
     existing_directory,
     report_unreadable,
@@ -49,7 +47,7 @@ def audit() -> None:
     """Follow, search, verify and export the audit log."""
 
 
-for _command in (anchor, bundle, export, hold, keys, replay, report, verify):
+for _command in (bundle, export, hold, keys, replay, report, verify):
     audit.add_command(_command)
 
 as_json = click.option(
@@ -68,6 +66,14 @@ def _print_columns(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
     rows = [(table, name, kind) for table, names in TABLES.items() for name, kind in names.items()]
     print_table(["table", "column", "type"], rows, form="")
+    ctx.exit()
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  (click's signature)
+    """Print the JSON Schema of the records, and end."""
+    if not value or ctx.resilient_parsing:
+        return
+    write_line(json.dumps(json_schema(), indent=2, sort_keys=True))
     ctx.exit()
 
 
@@ -93,6 +99,14 @@ _SQL_HELP = (
     expose_value=False,
     callback=_print_columns,
     help="Print the columns of the SQL tables, with their types.",
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of the records.",
 )
 @as_json
 @as_csv
@@ -182,9 +196,3 @@ def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **va
         shown += print_records(follower.new(wanted), form=form, streams=True, headings=not shown)
         time.sleep(POLL)
     return report_unreadable(trouble)
-
-
-@audit.command()
-def schema() -> None:
-    """Print the JSON Schema of the records."""
-    write_line(json.dumps(json_schema(), indent=2, sort_keys=True))

@@ -11,8 +11,7 @@ import click
 import msgspec
 
 from robots_guard.app.cli.audit_log_options import existing_directory
-from robots_guard.app.cli.group import CommandGroup
-from robots_guard.app.cli.options import audit_log_option, chain_options, settings_from
+from robots_guard.app.cli.options import chain_options, settings_from
 from robots_guard.app.cli.terminal import Rows, TableColumn, safe, write_encoded, write_line
 from robots_guard.audit.holds import Hold, read_holds
 from robots_guard.audit.read.reader import moment_meant
@@ -42,11 +41,6 @@ UNRECORDED = 1  # the exit status if a hold is in force, but was not recorded
 MIB = 1024 * 1024  # bytes
 
 
-@click.group(cls=CommandGroup, no_args_is_help=False)
-def hold() -> None:
-    """Keep files of the audit log from being removed (legal hold)."""
-
-
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     try:
         return None if value is None else moment_meant(value, CLOCKS.now())
@@ -63,7 +57,9 @@ def _origins(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
         ) from None
 
 
-def _text(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _text(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
     if not value.strip():
         raise click.BadParameter(
             "it is empty: write a text, which the audit log will record", ctx, param
@@ -71,16 +67,10 @@ def _text(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return encodable(value.strip())
 
 
-_owner = click.option(
-    "--owner", required=True, callback=_text, metavar="NAME", help="The person responsible."
-)
-_reason = click.option(
-    "--reason", required=True, callback=_text, metavar="TEXT", help="Why, such as a case number."
-)
-
-
-@hold.command()
+@click.command()
 @chain_options
+@click.option("--owner", callback=_text, metavar="NAME", help="The person responsible.")
+@click.option("--reason", callback=_text, metavar="TEXT", help="Why, such as a case number.")
 @click.option(
     "--origin",
     "origins",
@@ -89,59 +79,85 @@ _reason = click.option(
     metavar="ORIGIN",
     help="The origin that it is about, or a URL of it. May be repeated.",
 )
-@_owner
-@_reason
 @click.option("--since", callback=_moment, metavar="TIME", help="Keep files from this time on.")
 @click.option("--until", callback=_moment, metavar="TIME", help="Keep files before this time.")
-def add(
+@click.option(
+    "--release",
+    "released",
+    metavar="ID",
+    help="End this hold: what is old enough is removed by the next housekeeping.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hold.")
+def hold(
     audit_log: str | None,
     audit_signing_key: str | None,
+    owner: str | None,
+    reason: str | None,
     origins: list[str],
-    owner: str,
-    reason: str,
     since: str | None,
     until: str | None,
+    released: str | None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Keep all files of a period, or all files, until the hold is released. Print its id.
+    """Keep files of the audit log from being removed (legal hold), or list what is kept.
+
+    With --owner and --reason, all files of a period, or all files, are kept until the hold is released. Its id is
+    printed. Without options, the holds in force are listed.
 
     Exit status: 0 done, 1 the hold is in force, but could not be recorded.
     """
+    directory = existing_directory(audit_log)
+    if not (owner or reason or origins or since or until or released):
+        _list(directory, as_json=as_json)
+        return 0
+    if not (owner and reason):
+        raise click.UsageError("a hold begins and ends with a record: give --owner and --reason")
+    if released and (origins or since or until):
+        raise click.UsageError("--release ends a whole hold: leave out origins and times")
     if since and until and since >= until:
         raise click.UsageError(
             f"--since {since} is not before --until {until}: give an earlier --since"
         )
-    directory, now = existing_directory(audit_log), CLOCKS.now()
-    new = Hold(
-        id=secrets.token_hex(4),
-        at=moment(now) or "",
-        owner=owner,
-        reason=reason,
-        origins=origins,
-        since=since,
-        until=until,
-    )
     names_in(directory)  # raises SettingsError with a remedy if there is no such directory
     with _writing(directory, audit_signing_key) as log:
-        try:
-            add_hold(directory, new, now, log.note)
-        except AuditLogError as error:
-            write_line(new.id)
+        if released:
+            found = release_hold(directory, released, owner, reason, CLOCKS.now(), log.note)
             click.echo(
-                f"robots-guard: the hold is in force, but was not recorded: {error}", err=True
+                f"robots-guard: released: {safe(found.reason)} ({safe(found.owner)})", err=True
             )
-            return UNRECORDED
+            return 0
+        return _add(
+            directory,
+            Hold(
+                id=secrets.token_hex(4),
+                at=moment(CLOCKS.now()) or "",
+                owner=owner,
+                reason=reason,
+                origins=origins,
+                since=since,
+                until=until,
+            ),
+            log,
+        )
+
+
+def _add(directory: Path, new: Hold, log: FileAuditLog) -> int:
+    """Put a hold in force, record it and print its id. Return the exit status."""
+    try:
+        add_hold(directory, new, CLOCKS.now(), log.note)
+    except AuditLogError as error:
+        write_line(new.id)
+        click.echo(f"robots-guard: the hold is in force, but was not recorded: {error}", err=True)
+        return UNRECORDED
     write_line(new.id)
     names, size = _kept_by(new, directory)
     click.echo(f"robots-guard: {names} files ({size}) are kept", err=True)
     return 0
 
 
-@hold.command(name="list")
-@audit_log_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hold.")
-def list_(audit_log: str | None, as_json: bool) -> None:
+def _list(directory: Path, *, as_json: bool) -> None:
     """List the holds in force, and what they keep."""
-    directory = existing_directory(audit_log)
     rows = Rows(*COLUMNS)
     for each in read_holds(directory):
         if as_json:
@@ -152,26 +168,6 @@ def list_(audit_log: str | None, as_json: bool) -> None:
         origins = " ".join(each.origins)
         rows.add((each.id, each.at, each.owner, origins, *period, str(count), size, each.reason))
     rows.end()
-
-
-@hold.command()
-@chain_options
-@click.argument("id")
-@_owner
-@_reason
-def release(
-    audit_log: str | None,
-    audit_signing_key: str | None,
-    id: str,  # noqa: A002  its name
-    owner: str,
-    reason: str,
-) -> None:
-    """End a hold: what is old enough is removed by the next housekeeping."""
-    directory = existing_directory(audit_log)
-    names_in(directory)
-    with _writing(directory, audit_signing_key) as log:
-        found = release_hold(directory, id, owner, reason, CLOCKS.now(), log.note)
-    click.echo(f"robots-guard: released: {safe(found.reason)} ({safe(found.owner)})", err=True)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from robots_guard.audit.record import (
     moment,
 )
 from robots_guard.audit.segments import segments
-from robots_guard.audit.show.spreadsheet import csv_line
+from robots_guard.audit.show.export import csv_line
 from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from robots_guard.app.cli.audit.bundles import find_recorded, stored_document
+from robots_guard.app.cli.audit.bundles import document_of, find_recorded
 from robots_guard.app.cli.audit.records import (
     filter_of,
     filters,
@@ -86,8 +86,7 @@ def report(
     """Write an HTML report: a summary in words, exceptions, a refusal in full, and decisions over time and by site."""
     directory, now = existing_directory(audit_log), moment(CLOCKS.now()) or ""
     from robots_guard.audit.show.figures import summary
-    from robots_guard.audit.show.report import TITLE, Cover, page
-    from robots_guard.audit.show.verification import verification_of
+    from robots_guard.audit.show.report import TITLE, Cover, page, verification_of
 
     wanted = filter_of(values, directory)
     note_if_empty(directory)
@@ -130,7 +129,7 @@ def _refusal(directory: Path, store: str | None, identity: str | None) -> ShownR
     if not isinstance(record, Record):
         return None
     try:
-        document = stored_document(store, record.sha256)
+        document = document_of(record, directory, store)
         no_document = "The store does not have this document: name another with --store."
     except SettingsError as error:
         document, no_document = None, f"The document cannot be shown: {error}."

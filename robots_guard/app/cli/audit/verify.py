@@ -1,4 +1,4 @@
-"""`robots-guard audit verify`: whether the audit log is whole, and by what that is proven."""
+"""`robots-guard audit verify` and `keys`: whether the audit log is whole, and by what that is proven."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from robots_guard.app.cli.audit_log_options import (
     report_unreadable,
 )
 from robots_guard.app.cli.options import audit_log_option, documents_in, store_option
-from robots_guard.app.cli.terminal import Rows, TableColumn, print_lines, progress, write_encoded
+from robots_guard.app.cli.terminal import (
+    Rows,
+    TableColumn,
+    print_lines,
+    progress,
+    safe,
+    write_encoded,
+    write_line,
+)
 from robots_guard.audit.anchors import certificates_in, heads_of
-from robots_guard.audit.key_files import read_public_keys
+from robots_guard.audit.key_files import create_key, read_public_keys
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import AnchorFinding, LogFinding, WarcFinding, verify_log
+from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.read.writer_check import Trust
 from robots_guard.audit.signing import fingerprint
 from robots_guard.errors import SettingsError
@@ -70,12 +79,22 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--expect",
     metavar="FILE",
-    help="Compare the log with heads printed by `audit anchor`, or with an anchor's file; - for standard input.",
+    help="Compare the log with heads that --heads printed, or with an anchor's file; - for standard input.",
 )
 @click.option(
     "--tsa-roots",
     metavar="FILE",
     help="Verify timestamps with the root certificates (PEM) in this file.",
+)
+@click.option(
+    "--heads",
+    is_flag=True,
+    help="Print only the heads of all whole chains, to be kept elsewhere for --expect.",
+)
+@click.option(
+    "--tsa",
+    metavar="URL",
+    help="Have this time-stamping authority (RFC 3161) confirm the heads, and keep its response in the audit log.",
 )
 @click.option(
     "--json",
@@ -89,7 +108,9 @@ def verify(
     key_files: tuple[str, ...],
     expect: str | None,
     tsa_roots: str | None,
+    tsa: str | None,
     *,
+    heads: bool,
     as_json: bool,
 ) -> int:
     """Check the audit log for gaps, edits, missing parts and invalid signatures.
@@ -100,6 +121,14 @@ def verify(
     Exit status: 0 nothing is missing or changed, 1 something is, 2 there is nothing to verify.
     """
     directory, trouble = existing_directory(audit_log), Unreadable()
+    if heads or tsa:
+        if key_files or expect or tsa_roots or store or as_json:
+            raise click.UsageError(
+                "--heads and --tsa only make heads: verify with the other options in a run of its own"
+            )
+        from robots_guard.app.cli.audit.anchor import print_heads  # it imports an HTTP client
+
+        return DAMAGED if print_heads(directory, tsa) else 0
     trust = Trust(
         keys=frozenset(
             key for file in key_files for key in read_public_keys(Path(file).expanduser())
@@ -242,3 +271,59 @@ def _warc(found: WarcFinding) -> str:
 def _parts(*counts: tuple[int, str]) -> str:
     """The numbers that are not 0, each with what it counts."""
     return ", ".join(f"{count:,} {what}" for count, what in counts if count) or "none"
+
+
+# -- the keys that sign it -------------------------------------------------------------------------
+
+
+@click.command()
+@audit_log_option
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--create", is_flag=True, help="Create FILE with a new private key, and print its public key."
+)
+def keys(audit_log: str | None, file: Path | None, *, create: bool) -> int:
+    """Show the keys that sign the audit log, or create one.
+
+    Without FILE, list the keys whose valid signatures are in the audit log, and how many there are.
+
+    With FILE, which has a private key, public keys (PEM) or lines as printed here, print its public keys, each with
+    its fingerprint: lines for audit verify --keys. A file that --create makes is readable for its owner only, and an
+    existing file is never overwritten.
+    """
+    if file is None:
+        if create:
+            raise click.UsageError("--create needs the name of the new FILE")
+        return _list(existing_directory(audit_log))
+    path = file.expanduser()
+    if create:
+        write_line(_line(create_key(path).key))
+        click.echo(
+            f"robots-guard: set audit_signing_key to {safe(str(file))}, and keep the line above where the"
+            " log's writers cannot change it, for audit verify --keys",
+            err=True,
+        )
+        return 0
+    for key in read_public_keys(path):
+        write_line(_line(key))
+    return 0
+
+
+def _list(directory: Path) -> int:
+    """List the keys of the valid signatures in an audit log. Return the exit status."""
+    trouble, writers, signatures = Unreadable(), Counter[str](), Counter[str]()
+    with progress("verifying"):
+        for found in verify_files(directory, trouble):
+            signatures.update(found.signatures)
+            writers.update(found.signatures.keys())
+    rows = Rows("key", "fingerprint", "writers", "signatures")
+    for key, count in sorted(signatures.items()):
+        rows.add((key, fingerprint(key), str(writers[key]), str(count)))
+    rows.end()
+    if not signatures:
+        click.echo("robots-guard: the audit log has no valid signature", err=True)
+    return report_unreadable(trouble)
+
+
+def _line(key: str) -> str:
+    return f"{key} {fingerprint(key)}"

@@ -1,4 +1,4 @@
-"""The commands of `robots-guard config`: show, check, init and schema."""
+"""The commands of `robots-guard config`: show, check and init."""
 
 from __future__ import annotations
 
@@ -56,12 +56,20 @@ def config() -> None:
 )
 @click.option("--all", "shows_all", is_flag=True, help="Show the defaults, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(component: str | None, *, shows_all: bool, as_json: bool) -> None:
+@click.option(
+    "--schema",
+    is_flag=True,
+    help="Show what a file may contain instead: its JSON Schema, with which editors complete and check it.",
+)
+def show(component: str | None, *, shows_all: bool, as_json: bool, schema: bool) -> None:
     """Show the values that are in force, and where each comes from.
 
     Without --component, a value that is for one component only has the name of its section before
     its own. Options of other commands are not known here.
     """
+    if schema:
+        write_line(schema_text().rstrip("\n"))
+        return
     general = configuration(component or GENERAL)
     values = list(_values_for(general, has_defaults=shows_all))
     if component is None:
@@ -210,9 +218,3 @@ def init(file: Path, component: str | None) -> None:
         f"robots-guard: {safe(str(file))} written: remove the # of the lines that you change",
         err=True,
     )
-
-
-@config.command()
-def schema() -> None:
-    """Print the JSON Schema of a configuration file, with which editors complete and check it."""
-    write_line(schema_text().rstrip("\n"))

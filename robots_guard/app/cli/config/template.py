@@ -31,7 +31,7 @@ _HEAD = f"""#:schema ./{SCHEMA_FILE}
 #
 # robots-guard config check    reports mistakes in this file
 # robots-guard config show     says which values are in force, and where they come from
-# robots-guard config schema > {SCHEMA_FILE}
+# robots-guard config show --schema > {SCHEMA_FILE}
 #                              writes the schema by which editors complete and check this file
 #
 # A text may be "env:NAME" or "file:PATH", so that a secret does not stand in this file. Relative

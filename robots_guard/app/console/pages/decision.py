@@ -1,25 +1,29 @@
-"""One decision with its document, its replay, and the other decisions on the same request.
+"""One decision, on a request or on a response, with its document, its replay, its evidence, and the other decisions on
+the same request.
 
 Invariant: only what was recorded or stored is shown; if something is no longer known, the page says so.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import BinaryIO, NamedTuple
 
-from robots_guard.app.console.listing import Listing, listing
+from robots_guard.app.console.document import Listing, listing
 from robots_guard.app.console.pages.fetch import fetch_of_document, fetch_of_failure
-from robots_guard.app.console.pages.records import find_records
-from robots_guard.app.console.sources import Sources
+from robots_guard.app.console.sources import Sources, find_records
+from robots_guard.audit.bundle.writer import search_for, write_bundle
+from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import TURN_NOT_COMPARED, Judgement, Replayed, replay
 from robots_guard.audit.read.search import Search, pinned_document
-from robots_guard.audit.record import AnyRecord, Fetch, Record, Start
+from robots_guard.audit.record import AnyRecord, Fetch, Record, SignalsRecord, Start
 from robots_guard.decisions.codec import EMPTY
 from robots_guard.decisions.policy import PINNED
 from robots_guard.decisions.reasons import Comparison, meaning_of
 from robots_guard.decisions.verdict import REASONS
 from robots_guard.errors import SettingsError
 from robots_guard.guard.stores import document_in
+from robots_guard.guard.stores import find_document as find_stored
 
 MOST = 20  # decisions on one request that are shown
 
@@ -156,3 +160,67 @@ def find_document(sources: Sources, case: Case) -> tuple[bytes | None, str]:
         return document_in(sources.store, sha256), ""
     except LookupError as error:
         return None, str(error)
+
+
+# -- decisions on responses ------------------------------------------------------------------------
+
+
+class ResponseCase(NamedTuple):
+    """The record of a response, the start of its writer, and the decision on its request if that is
+    recorded."""
+
+    record: SignalsRecord
+    start: Start | None
+    request: Record | None
+
+
+class ResponseDetails(NamedTuple):
+    """A case with its replay. `no_replay` says why there is none."""
+
+    case: ResponseCase
+    replayed: Replayed | None
+    no_replay: str
+
+
+def response_case_of(search: Search, identity: str) -> ResponseCase | None:
+    """Return the case of the response with this id, or None."""
+    found = find_records(search, "id = ? AND kind = 'signals'", [identity])
+    record = next((each for each in found if isinstance(each, SignalsRecord)), None)
+    if record is None:
+        return None
+    starts = find_records(search, "kind = 'start' AND writer = ?", [record.writer])
+    requests = []
+    if record.request:
+        requests = find_records(search, "id = ? AND kind = 'decision'", [record.request])
+    return ResponseCase(
+        record=record,
+        start=next((each for each in starts if isinstance(each, Start)), None),
+        request=next((each for each in requests if isinstance(each, Record)), None),
+    )
+
+
+def response_details_of(case: ResponseCase, now: float) -> ResponseDetails:
+    """Replay the decision of a case. `now` is in seconds since 1970."""
+    settings = case.start.settings if case.start else {}
+    judgement = Judgement(record=case.record, settings=settings)
+    try:
+        return ResponseDetails(case, replay(judgement, now), "")
+    except SettingsError as error:
+        return ResponseDetails(case, None, str(error))
+
+
+# -- evidence --------------------------------------------------------------------------------------
+
+
+def write_evidence(target: BinaryIO, identity: str, sources: Sources) -> None:
+    """Write a bundle of the decision with this id. Raises SettingsError if there is none."""
+    ids, wanted = [identity], Filter()
+    with search_for(sources.audit_log, wanted, ids) as search:
+        write_bundle(
+            target,
+            search,
+            wanted,
+            documents=partial(find_stored, sources.store),
+            now=sources.clocks.now(),
+            ids=ids,
+        )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from robots_guard.app.console.query import SORTS, DecisionQuery, Key, Sort, encode_key
 from robots_guard.audit.read.search import Search, conditions
-from robots_guard.audit.show.spreadsheet import csv_line
+from robots_guard.audit.show.export import csv_line
 
 SIZE = 50  # rows per page
 CSV_ROWS = 100_000  # in one file

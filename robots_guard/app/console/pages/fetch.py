@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robots_guard.app.console.listing import Listing, listing
-from robots_guard.app.console.pages.records import find_records
-from robots_guard.app.console.sources import Sources
+from robots_guard.app.console.document import Listing, listing
+from robots_guard.app.console.sources import Sources, find_records
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Fetch, Record, moment
 from robots_guard.audit.segments import WARC, why_not_plain

@@ -1,6 +1,8 @@
-"""Origins in the store: their policies, how fresh these are, and when the next turn is.
+"""Origins in the store: their policies, how fresh these are, when the next turn is, and the verdict on a URL that is
+tried.
 
-Invariant: reading takes no turn, refreshes no policy and removes none.
+Invariant: reading takes no turn, fetches and refreshes no policy, records nothing and removes none. If an integration
+would first have to fetch the robots.txt, the page of a tried URL says so.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from robots_guard.app.console.document import Listing, listing
 from robots_guard.app.console.sources import Sources
 from robots_guard.audit.read.search import DECISIONS, Search
 from robots_guard.audit.record import moment
 from robots_guard.audit.show.policy import PolicyView
+from robots_guard.decisions import check
 from robots_guard.decisions.check import compiled
+from robots_guard.decisions.component import Component
+from robots_guard.decisions.explanation import Explanation, explain
 from robots_guard.decisions.pacing import (
     RequiredDelay,
     as_wait,
@@ -26,11 +32,12 @@ from robots_guard.decisions.pacing import (
     required_delay,
 )
 from robots_guard.decisions.policy import Document
-from robots_guard.decisions.verdict import Terms
+from robots_guard.decisions.signal_settings import uses_in
+from robots_guard.decisions.verdict import Question, Terms, Verdict, needs_no_policy
 from robots_guard.errors import StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.ports import SharedStore
-from robots_guard.protocol.dialect import Dialect
+from robots_guard.protocol.dialect import Dialect, dialect
 
 SIZE = 50  # rows per page
 TREND = 14  # days of refusals that are shown
@@ -207,3 +214,54 @@ def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | N
         next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now)
     )
     return NextTurn(wait.seconds, delay, wait.by_retry_after, opening[1] if opening else None)
+
+
+# -- a URL that is tried ---------------------------------------------------------------------------
+
+
+class TryResult(NamedTuple):
+    """The verdict on a URL. `verdict` is None if no policy is stored, and then there is no
+    explanation; `stored` is None if the URL has no origin."""
+
+    url: str
+    agent: str
+    verdict: Verdict | None
+    stored: StoredPolicy | None = None
+    why: Explanation | None = None
+    listing: Listing | None = None
+
+
+def recorded_purposes(search: Search) -> str:
+    """Return the purposes that the crawler or proxy declared which started last; empty if it declared none."""
+    found = search.rows(
+        "SELECT settings->>'$.purposes' FROM records WHERE kind = 'start'"
+        ' AND component NOT IN (?, ?) ORDER BY "at" DESC LIMIT 1',
+        [Component.CLI.value, Component.CONSOLE.value],
+    )
+    return next((purposes for (purposes,) in found if purposes), "")
+
+
+def try_url(
+    sources: Sources, url: str, agent: str, dialect_name: str, purposes: str = ""
+) -> TryResult:
+    """Judge a URL for a crawler with these purposes, separated by commas. Raises SettingsError for an unknown dialect
+    or purpose."""
+    uses_in("purposes", purposes)
+    read = check.read_url(url)
+    if isinstance(read, Verdict):
+        return TryResult(url, agent, read)
+    origin, target = read
+    (it,) = look_up(sources, origin)
+    if dialect_name:
+        it = it.in_dialect(dialect(dialect_name))
+    it = it._replace(terms=msgspec.structs.replace(it.terms, purposes=purposes))
+    question = Question(origin=origin, target=target, agent=agent)
+    policy = check.applied_policy(origin, it.view.policy if it.view else None, it.terms)
+    if policy is None:
+        return TryResult(url, agent, needs_no_policy(question, it.terms), it)
+    own = it.view.policy if it.view else policy
+    verdict = check.judge_offline(question, it.terms, own, it.now)
+    why = explain(question, verdict, policy, it.terms, it.now)
+    line = verdict.rule.line if verdict.rule else None
+    shown = listing(why.document.body, line) if why.document else None
+    return TryResult(url, agent, verdict, it, why, shown)

@@ -10,7 +10,7 @@ import itertools
 import re
 from typing import NamedTuple
 
-from robots_guard.app.console.difference import Difference, difference
+from robots_guard.app.console.document import Difference, difference
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.news import STATES, ChangedFile
 from robots_guard.guard.stores import document_in

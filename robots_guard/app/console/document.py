@@ -1,6 +1,7 @@
-"""The difference of two versions of a robots.txt, as shown on a page.
+"""A robots.txt as shown on a page: the difference of two versions, and numbered lines with the
+deciding one marked.
 
-Invariant: its cost is bounded whatever the files contain. Sites choose the lines, and comparing
+Invariant: the cost of a difference is bounded whatever the files contain. Sites choose the lines, and comparing
 takes the product of their numbers: lines that both versions begin and end with are left out first,
 and of what remains at most `COMPARED` lines are compared; longer parts are shown as removed and
 added.
@@ -17,6 +18,9 @@ AROUND = 3  # unchanged lines shown around a change
 COMPARED = 200  # lines of each version that are compared
 SHOWN = 120  # lines of a difference
 LONGEST = 300  # characters of a line
+ALL = 600  # lines up to which a listing has the whole file
+BESIDE = 60  # lines listed on each side of the deciding one of a longer file
+HEAD = 100  # lines listed of a longer file in which no line decided
 
 
 class DifferenceLine(NamedTuple):
@@ -111,3 +115,40 @@ def _line(sign: str, number: int, lines: list[bytes], offset: int = 0) -> Differ
     if len(text) > LONGEST:
         text = text[: LONGEST - 1] + "…"
     return DifferenceLine(sign, number + offset + 1, text)
+
+
+# -- its lines -------------------------------------------------------------------------------------
+
+
+class ListedLine(NamedTuple):
+    """One line. `comment` says whether it is a comment or blank."""
+
+    number: int
+    text: str
+    marked: bool
+    comment: bool
+
+
+class Listing(NamedTuple):
+    """Some lines of a file, and the number of lines left out before and after them."""
+
+    lines: list[ListedLine]
+    before: int
+    after: int
+
+
+def listing(body: bytes, marked: int | None) -> Listing:
+    """Return all lines of a file; of a long file, those around the marked line, or the first ones."""
+    every = clean(body).splitlines()
+    first, last = 1, len(every)
+    if len(every) > ALL and marked:
+        first, last = max(1, marked - BESIDE), min(last, marked + BESIDE)
+    elif len(every) > ALL:
+        last = HEAD
+    lines = [_listed_line(number, every[number - 1], marked) for number in range(first, last + 1)]
+    return Listing(lines, first - 1, len(every) - last)
+
+
+def _listed_line(number: int, line: bytes, marked: int | None) -> ListedLine:
+    text = shown(line)
+    return ListedLine(number, text, number == marked, not text.partition("#")[0].strip())

@@ -1,28 +1,24 @@
 """`robots-guard policy`: shows and changes the policies in the store that all integrations share.
 
-Only `refresh` uses the network and needs an agent; only `purge` reads the audit log. Long operations show a progress
-bar on standard error if it is a terminal.
+Only `refresh` uses the network and needs an agent. Long operations show a progress bar on standard error if it is a
+terminal.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
 
-from robots_guard.app.cli.audit_log_options import directory_of
 from robots_guard.app.cli.group import CommandGroup, SectionedCommand
 from robots_guard.app.cli.options import (
-    audit_log_option,
     chosen,
     invocation_from,
     settings_from,
@@ -30,7 +26,6 @@ from robots_guard.app.cli.options import (
     store_of,
     store_option,
 )
-from robots_guard.app.cli.policy.jsonl import encode_policy, read_policy
 from robots_guard.app.cli.terminal import (
     Rows,
     TableColumn,
@@ -40,12 +35,11 @@ from robots_guard.app.cli.terminal import (
     write_encoded,
     write_line,
 )
-from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.audit.show.policy import PolicyView, facts, reservations_as_data
-from robots_guard.configuration.settings import CLOCKS, default_audit_log
+from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.access import Access
-from robots_guard.decisions.policy import Policy
+from robots_guard.decisions.policy import Policy, objection
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard.stores import look_at, open_existing, open_store
 from robots_guard.invocation import EVIDENCE
@@ -57,7 +51,6 @@ from robots_guard.protocol.lines import clean
 SHOWN_FAULTS = 10  # unusable lines that are reported one by one
 MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 COLUMNS = (
     "access",
     "state",
@@ -81,7 +74,7 @@ T = TypeVar("T")
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def policy() -> None:
-    """List, refresh, remove and transfer the stored policies."""
+    """Show, refresh, remove and transfer the stored policies."""
 
 
 def dialect_option(command: F) -> F:
@@ -118,23 +111,6 @@ def opened(
 # -- showing --------------------------------------------------------------------------------------------------
 
 
-@policy.command()
-@store_option
-@dialect_option
-@json_option
-def ls(store: str | None, dialect: str, as_json: bool) -> None:
-    """List the stored policies."""
-    view_of = viewer(dialect)
-    rows = Rows(*COLUMNS)
-    with opened(store, look_at) as policies:
-        for each in _readable(policies):
-            if as_json:
-                write_encoded(_line(view_of(each)))
-            else:
-                rows.add(_row(view_of(each)))
-    rows.end()
-
-
 def _refresh(origin: Origin, store: str | None) -> str:
     """The command that fetches a policy."""
     agent = chosen("agent", None) or "NAME"
@@ -143,17 +119,23 @@ def _refresh(origin: Origin, store: str | None) -> str:
 
 
 @policy.command()
-@click.argument("url")
+@click.argument("url", required=False)
 @store_option
 @dialect_option
 @click.option("--raw", is_flag=True, help="Print only the file, byte for byte as it was fetched.")
 @json_option
-def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
-    """Show the stored policy for the origin of a URL, and its robots.txt.
+def show(url: str | None, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
+    """Show the stored policy for the origin of a URL, and its robots.txt; without a URL, list all policies.
 
     Exit status: 0 there is a policy, 1 there is none.
     """
-    origin, view_of = _origin(url), viewer(dialect)
+    view_of = viewer(dialect)
+    if url is None:
+        if raw:
+            raise click.UsageError("--raw prints one file: give a URL of its site")
+        _list(store, view_of, as_json=as_json)
+        return 0
+    origin = _origin(url)
     with opened(store, look_at) as policies:
         found = policies.get(origin)
     if found is None:
@@ -180,6 +162,18 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
                 [("", ""), *((line.decode("utf-8", "replace"), "") for line in _lines(found))]
             )
     return 0
+
+
+def _list(store: str | None, view_of: Callable[[Policy], PolicyView], *, as_json: bool) -> None:
+    """List the stored policies."""
+    rows = Rows(*COLUMNS)
+    with opened(store, look_at) as policies:
+        for each in _readable(policies):
+            if as_json:
+                write_encoded(_line(view_of(each)))
+            else:
+                rows.add(_row(view_of(each)))
+    rows.end()
 
 
 def _lines(found: Policy) -> list[bytes]:
@@ -225,7 +219,7 @@ def refresh(
     origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
     report = RefreshReport(viewer(settings.dialect), as_json=as_json)
     with progress("robots.txt", len(origins)) as on_progress:
-        from robots_guard.app.cli.policy.refresh import fetch_policies
+        from robots_guard.app.cli.ask.guard_answers import fetch_policies
 
         def on_policy(found: Policy) -> None:
             report.add(found)
@@ -274,45 +268,6 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
     if all(removed):
         return 0
     return NOT_STORED
-
-
-@policy.command()
-@audit_log_option
-@store_option
-def purge(audit_log: str | None, store: str | None) -> None:
-    """Remove policies and documents that have not been used for 120 days.
-
-    Documents that the audit log refers to count as used now, so that recorded verdicts can be replayed. Run this
-    daily for large crawls.
-    """
-    with opened(store, open_existing) as policies:
-        referenced = _referenced_documents(audit_log)
-        removed = policies.purge(CLOCKS.now(), referenced)
-    click.echo(
-        f"robots-guard: {removed} documents removed, {len(referenced)} kept for the audit log",
-        err=True,
-    )
-
-
-def _referenced_documents(audit_log: str | None) -> set[str]:
-    """Return the digests of the documents that audit records refer to. Raises SettingsError unless all can be read."""
-    directory, trouble = directory_of(audit_log), Unreadable()
-    if not directory.exists():
-        # The default directory is missing if nothing was ever recorded; a wrong name would protect no document.
-        if directory != Path(default_audit_log()).expanduser():
-            raise SettingsError(
-                f"nothing was purged, because there is no audit log {str(directory)!r}:"
-                " name the directory that the integrations write to"
-            )
-        return set()
-    named = (each.sha256 or "" for each in records(directory, trouble=trouble))
-    # The log's lines are untrusted.
-    referenced = {digest for digest in named if _SHA256.fullmatch(digest)}
-    if trouble.files:
-        raise SettingsError(
-            f"nothing was purged, because part of the audit log cannot be read: {trouble}"
-        )
-    return referenced
 
 
 # -- transferring ---------------------------------------------------------------------------------------------
@@ -512,3 +467,56 @@ def with_progress(items: list[T], what: str) -> Iterator[T]:
         for number, item in enumerate(items, 1):
             yield item
             on_progress(number)
+
+
+# -- the export format -----------------------------------------------------------------------------
+
+
+VERSION = 1
+#: bytes; in base64 a body of 512,000 bytes is 683,000, and reservations of 256 KiB are 350,000
+MAX_POLICY = 2 * 1024 * 1024
+
+
+class _PolicyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    policy: Policy
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_PolicyLine)
+_versions = msgspec.json.Decoder(_Version)
+
+
+def encode_policy(policy: Policy) -> bytes:
+    """Return a policy as a line."""
+    return _encoder.encode(_PolicyLine(VERSION, policy)) + b"\n"
+
+
+def read_policy(file: BinaryIO, now: Callable[[], float]) -> Iterator[Policy | str]:
+    """Yield each line's policy, or what is wrong with the line."""
+    while line := file.readline(MAX_POLICY):
+        if not line.endswith(b"\n") and len(line) == MAX_POLICY:
+            _skip_line(file)
+            yield f"it is longer than {MAX_POLICY} bytes"
+        else:
+            yield _read(line, now())
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (rest := file.readline(MAX_POLICY)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _read(line: bytes, now: float) -> Policy | str:
+    try:
+        version = _versions.decode(line).version
+        if version != VERSION:
+            return f"it has version {version}, and this robots_guard reads version {VERSION}"
+        policy = _decoder.decode(line).policy
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"it is not a policy: {error}"
+    return objection(policy, now) or policy

@@ -1,1 +1,0 @@
-"""`robots-guard policy`: the commands that show and change the stored policies."""
