@@ -26,6 +26,7 @@ from robots_guard.errors import MissingExtra, RobotsGuardError
 _NAME = re.compile(r"anchor-\d{8}T\d{6}Z\.json")
 _LINE = re.compile(r"(?P<writer>[A-Za-z0-9.-]+) (?P<last>\d{1,18}) (?P<head>[0-9a-f]{64})")
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+ROOTS = "name a file with the root certificates of the authorities"
 _GRANTED = 0  # PKIStatus, RFC 3161 section 2.4.2
 
 

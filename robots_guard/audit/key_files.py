@@ -14,6 +14,7 @@ from robots_guard.errors import SettingsError
 
 LARGEST = 1024 * 1024  # bytes of a file with keys
 _EXPOSED = stat.S_IRWXO | stat.S_IWGRP  # permissions that a private key's file must not have
+KEYS = "give a PEM file, or lines as 'robots-guard audit keys FILE' prints them"
 _REMEDY = "make one with 'robots-guard audit keys --create FILE'"
 
 
@@ -64,10 +65,7 @@ def read_public_keys(path: Path) -> list[str]:
     try:
         return public_keys_in(content)
     except InvalidKey as error:
-        raise SettingsError(
-            f"keys: {str(path)!r} cannot be used ({error}):"
-            " give a PEM file, or lines as 'robots-guard audit keys FILE' prints them"
-        ) from error
+        raise SettingsError(f"keys: {str(path)!r} cannot be used ({error}): {KEYS}") from error
 
 
 def _read(path: Path, what: str) -> tuple[bytes, int]:

@@ -15,6 +15,7 @@ from robots_guard.app.cli.terminal import safe
 from robots_guard.audit.anchors import InvalidAnchor
 from robots_guard.audit.read.reader import Period, Unreadable, moment_meant, period_meant
 from robots_guard.audit.segments import NoDirectory
+from robots_guard.audit.signing import InvalidKey
 from robots_guard.configuration.settings import CLOCKS, default_audit_log
 from robots_guard.errors import SettingsError
 
@@ -84,18 +85,21 @@ def existing_directory(audit_log: str | None) -> Path:
     return directory
 
 
-def read_parsed(name: str | None, option: str, parse: Callable[[bytes], list[T]]) -> list[T]:
+def read_parsed(
+    name: str | None,
+    option: str,
+    parse: Callable[[bytes], list[T]],
+    remedy: str = "name another file",
+) -> list[T]:
     """Return what the file of an option contains, or standard input for `-`; nothing without a
-    file. Raises SettingsError."""
+    file. Raises SettingsError, with the remedy if the content is not that."""
     if name is None:
         return []
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
         return parse(content)
-    except InvalidAnchor as error:
-        raise SettingsError(
-            f"{option}: {name!r} cannot be used ({error}): name another file"
-        ) from error
+    except (InvalidAnchor, InvalidKey) as error:
+        raise SettingsError(f"{option}: {name!r} cannot be used ({error}): {remedy}") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SettingsError(

@@ -26,7 +26,7 @@ from robots_guard.app.cli.options import (
     store_option,
 )
 from robots_guard.app.cli.terminal import print_lines, progress, write_encoded
-from robots_guard.audit.anchors import certificates_in
+from robots_guard.audit.anchors import ROOTS, certificates_in
 from robots_guard.audit.bundle.archive import LARGEST_ARCHIVE, bundle_name
 from robots_guard.audit.bundle.contents import Completeness
 from robots_guard.audit.bundle.trust import BundleTrust
@@ -38,13 +38,13 @@ from robots_guard.audit.bundle.verification import (
     Verification,
     verify_bundle,
 )
-from robots_guard.audit.key_files import read_public_keys, read_signer
+from robots_guard.audit.key_files import KEYS, read_signer
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
 from robots_guard.audit.read.search import Search, find_decision, pinned_document
 from robots_guard.audit.record import Record, SignalsRecord, Start
-from robots_guard.audit.signing import Signer
+from robots_guard.audit.signing import Signer, public_keys_in
 from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.codec import EMPTY
 from robots_guard.decisions.policy import PINNED
@@ -226,8 +226,8 @@ def replay(
         )
     if path.is_file():
         trust = BundleTrust(
-            read_public_keys(Path(keys).expanduser()) if keys else (),
-            read_parsed(tsa_roots, "--tsa-roots", certificates_in),
+            read_parsed(keys, "--keys", public_keys_in, KEYS),
+            read_parsed(tsa_roots, "--tsa-roots", certificates_in, ROOTS),
         )
         result = verify_bundle(_content(path), trust, CLOCKS.now())
         show = _show

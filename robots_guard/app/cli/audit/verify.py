@@ -23,7 +23,7 @@ from robots_guard.app.cli.terminal import (
     write_encoded,
     write_line,
 )
-from robots_guard.audit.anchors import certificates_in, heads_of
+from robots_guard.audit.anchors import ROOTS, certificates_in, heads_of
 from robots_guard.audit.key_files import create_key, read_public_keys
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.verify import AnchorFinding, LogFinding, WarcFinding, verify_log
@@ -134,7 +134,7 @@ def verify(
             key for file in key_files for key in read_public_keys(Path(file).expanduser())
         ),
         heads=tuple(read_parsed(expect, "--expect", heads_of)),
-        roots=tuple(read_parsed(tsa_roots, "--tsa-roots", certificates_in)),
+        roots=tuple(read_parsed(tsa_roots, "--tsa-roots", certificates_in, ROOTS)),
     )
     with progress("verifying"), documents_in(store) as documents:
         if store and documents is None:
