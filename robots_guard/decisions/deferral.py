@@ -161,10 +161,6 @@ class Deferrals:
         """The moment before which nothing leaves; it may be in the past."""
         return max(self.state(origin).until, self.state(group).until)
 
-    def is_out_alone(self, ticket: Hashable) -> bool:
-        """Whether no other request to the same origin may leave until this one is freed."""
-        return ticket in self._out
-
     def is_probing(self, ticket: Hashable) -> bool:
         """Whether the request is out because its policy was not known."""
         origin = self._out.get(ticket)
@@ -268,9 +264,9 @@ class Deferrals:
             self._on_change(key)
 
     @property
-    def has_paced(self) -> bool:
-        """Whether any origin is known to require a delay."""
-        return bool(self._paced)
+    def is_quiet(self) -> bool:
+        """Whether no origin is known to require a delay, and no request is out alone."""
+        return not self._out and not self._paced
 
     def note_paced(self, origin: str) -> None:
         """Note that the origin requires a delay between requests."""

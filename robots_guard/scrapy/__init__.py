@@ -22,9 +22,8 @@ from robots_guard.scrapy.errors import (
     RobotsSignalled,
 )
 from robots_guard.scrapy.links import RobotsGuardLinks
-from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.middleware import RobotsGuardMiddleware, RobotsGuardSeal
 from robots_guard.scrapy.robot_parser import RobotParser
-from robots_guard.scrapy.seal import RobotsGuardSeal
 
 __all__ = [
     "Addon",

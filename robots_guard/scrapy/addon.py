@@ -34,7 +34,7 @@ from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.links import RobotsGuardLinks
-from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.middleware import RobotsGuardMiddleware, RobotsGuardSeal
 from robots_guard.scrapy.options import (
     ENABLED,
     FALLBACK_SCHEDULER,
@@ -42,7 +42,6 @@ from robots_guard.scrapy.options import (
     options_of,
     place_of_switch,
 )
-from robots_guard.scrapy.seal import RobotsGuardSeal
 from robots_guard.scrapy.switches import find_switches
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from robots_guard.scrapy.response_signals import PageLinks
+    from robots_guard.scrapy.pages import PageLinks
 
 _GZIP = b"\x1f\x8b"
 _HEAD = 4096  # bytes of a document in which its root element must begin
@@ -58,7 +58,7 @@ class RobotsGuardLinks(BaseSpiderMiddleware):
     def _spider_opened(self) -> None:
         self._guard = self.crawler.get_downloader_middleware(RobotsGuardMiddleware)
         if self._guard is not None:
-            self._guard.signals.can_drop_items = True
+            self._guard.responses.signals.can_drop_items = True
 
     def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
         """The request, or None if its page forbids following that link."""
@@ -66,7 +66,7 @@ class RobotsGuardLinks(BaseSpiderMiddleware):
         if links is None or self._guard is None or response is None:
             return request
         objection = _objection(links, request, response)
-        if objection and not self._guard.signals.may_follow(request, links, objection):
+        if objection and not self._guard.responses.signals.may_follow(request, links, objection):
             return None
         return request
 
@@ -82,7 +82,7 @@ class RobotsGuardLinks(BaseSpiderMiddleware):
     def _links_of(self, response: Response | None) -> PageLinks | None:
         if response is None or self._guard is None:
             return None
-        return self._guard.signals.links_of(response)
+        return self._guard.responses.signals.links_of(response)
 
 
 def _objection(links: PageLinks, request: Request, response: Response) -> str:

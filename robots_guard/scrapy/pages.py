@@ -1,10 +1,13 @@
-"""Responses as the guard's readers take them: header fields as text, and pages decoded."""
+"""Responses as the guard's readers take them: header fields as text, pages decoded, and where they
+come from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from robots_guard.decisions.response import ResponseHead
+from robots_guard.decisions.verdict import Verdict
 from robots_guard.guard.fetch.content_coding import Undecodable, decoder
 from robots_guard.protocol.html.page import Page, read_page
 from robots_guard.protocol.signals.headers import FIELDS
@@ -18,9 +21,45 @@ Fields = list[tuple[str, str]]
 
 PAGE_CAP = 16 * 1024 * 1024  # bytes of a page that are read; the rest makes it incomplete
 _PARTIAL = 206
+#: The flag of a response that no request to its site was needed for.
+FROM_CACHE = "cached"
+_REFUSAL = re.compile(rb'<meta name="robots-guard" content="(drop|defer);')
+_HEAD = 4096  # bytes at the start of a document in which _REFUSAL must occur
 _CUT = frozenset(("download_stopped", "dataloss", "partial"))  # Scrapy's flags
 #: The names of fields with signals, as Scrapy spells names.
 _NAMES = frozenset(name.title().encode() for name in FIELDS)
+
+
+class PageLinks(NamedTuple):
+    """What applies to the links and items that a spider takes from a response.
+
+    `page` is None if it is not a page of HTML, and `verdict` if its site states nothing.
+    """
+
+    url: str
+    page: Page | None
+    verdict: Verdict | None
+
+
+def is_from_cache(response: Response) -> bool:
+    """Whether the response comes from Scrapy's HTTP cache, so that no request has reached the
+    site."""
+    return FROM_CACHE in response.flags
+
+
+def is_refused_by_proxy(response: Response) -> bool:
+    """Whether the response is a refusal by `robots-guard proxy`, so that no request has reached the
+    site.
+
+    If a page's script has navigated to the URL, the response has the refusal's document but the
+    header fields of the previous page. A site that imitates the document only hides that the
+    request has reached it: its page is judged all the same.
+    """
+    field = response.headers.get("Robots-Guard") or b""
+    return (
+        field.startswith((b"drop", b"defer"))
+        or _REFUSAL.search(response.body, 0, _HEAD) is not None
+    )
 
 
 def has_signals(headers: Headers) -> bool:

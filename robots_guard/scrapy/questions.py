@@ -7,7 +7,6 @@ operator has exempted them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,9 +15,8 @@ from robots_guard.decisions.reasons import Reason
 from robots_guard.decisions.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, parse_authority, split_cached
-from robots_guard.scrapy.deferral.return_state import RETURNED
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD, ON_ROUTE
-from robots_guard.scrapy.reached_urls import HISTORY
+from robots_guard.scrapy.guarded_request import HISTORY, RETURNED, hosts_of
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -27,11 +25,8 @@ if TYPE_CHECKING:
 BYPASS = "dont_obey_robotstxt"
 #: Meta keys and header fields (as Scrapy spells names) that an ordinary request does not have.
 _SPECIAL_META = ON_ROUTE | {BYPASS, DOWNLOAD, RETURNED, HISTORY}
-_HOST = frozenset((b"Host",))
 _USER_AGENT = frozenset((b"User-Agent",))
-_SPECIAL_FIELDS = _HOST | _USER_AGENT
-#: The Host fields of a request that has none.
-NO_HOSTS: tuple[bytes, ...] = ()
+_SPECIAL_FIELDS = _USER_AGENT | {b"Host"}
 
 
 class Questions:
@@ -154,16 +149,6 @@ class Questions:
             return self._user_agent
         given = request.headers.get("User-Agent")
         return given.decode("latin-1") if given else self._user_agent
-
-
-def hosts_of(request: Request) -> Sequence[bytes]:
-    """The request's Host fields."""
-    headers = request.headers
-    # Most requests have none, and `getlist` takes as long as matching a rule.
-    if _HOST.isdisjoint(headers):
-        return NO_HOSTS
-    hosts: list[bytes] = headers.getlist("Host")
-    return hosts
 
 
 def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:

@@ -1,7 +1,13 @@
 """Signals of responses: what a site states with a response is judged, recorded and enforced.
 
+    header fields have arrived   the download of what they refuse is stopped: no byte of the body is
+                                 needed. `admit` refuses the response, as it does when the
+                                 download was not stopped: if the handler does not send
+                                 `headers_received`, or its status is unknown
     before other middlewares     `receive` keeps the fields of a 304, and prevents retries of a
                                  response that asks for payment
+    for Scrapy's HTTP cache      `may_store`: it stores a response earlier than `admit`, and while it
+                                 is still compressed
     after them                   `admit` judges the response and its page. It is sufficient alone:
                                  cached responses, and those of other download handlers, only pass
                                  here
@@ -14,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
+from scrapy import signals
+from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
+from scrapy.exceptions import StopDownload
 from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.configuration.settings import Settings
@@ -36,11 +44,16 @@ from robots_guard.decisions.verdict import (
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
 from robots_guard.protocol.html.page import Page
-from robots_guard.scrapy.early_refusals import restrict_cache, stop_early
 from robots_guard.scrapy.errors import RobotsSignalled
+from robots_guard.scrapy.guarded_request import (
+    SERVED_BY_HTTP,
+    GuardedRequest,
+    GuardedRequests,
+    are_same,
+)
 from robots_guard.scrapy.options import can_enforce_signals
 from robots_guard.scrapy.pages import (
-    Fields,
+    PageLinks,
     fields_of,
     has_signals,
     head_of,
@@ -48,9 +61,8 @@ from robots_guard.scrapy.pages import (
     page_of,
     validated_fields,
 )
-from robots_guard.scrapy.passed_requests import PassedRequests
+from robots_guard.scrapy.patches.response_status import note_statuses, status_of
 from robots_guard.scrapy.questions import BYPASS, Questions
-from robots_guard.scrapy.reached_urls import SERVED_BY_HTTP, are_same
 from robots_guard.scrapy.refusals import RefusalLog
 
 if TYPE_CHECKING:
@@ -62,17 +74,6 @@ if TYPE_CHECKING:
 #: The meta key under which a spider finds what the site states about a response.
 META = "robots_guard_signals"
 _NOT_MODIFIED = 304
-
-
-class PageLinks(NamedTuple):
-    """What applies to the links and items that a spider takes from a response.
-
-    `page` is None if it is not a page of HTML, and `verdict` if its site states nothing.
-    """
-
-    url: str
-    page: Page | None
-    verdict: Verdict | None
 
 
 class _Case(NamedTuple):
@@ -88,8 +89,7 @@ class ResponseSignals:
     """Judges the responses of one crawl by the signals of their sites.
 
     `can_drop_items` is set by the spider middleware; without it, a page that may be used for its
-    links only is refused. `passed_requests` has the decisions on the requests, for their policies.
-    `is_scheduled` tells whether the response to a request goes to a spider.
+    links only is refused.
     """
 
     def __init__(
@@ -98,8 +98,7 @@ class ResponseSignals:
         guard: Guard,
         questions: Questions,
         refusals: RefusalLog,
-        passed_requests: PassedRequests,
-        is_scheduled: Callable[[Request], bool],
+        requests: GuardedRequests,
     ) -> None:
         self._can_enforce = can_enforce_signals(settings)
         self._reads_pages = self._can_enforce or settings.signals == "record"
@@ -107,84 +106,74 @@ class ResponseSignals:
         self._guard = guard
         self._questions = questions
         self._refusals = refusals
-        self._passed = passed_requests
-        self._is_scheduled = is_scheduled
+        self._requests = requests
         self.can_drop_items = False
-        self._validated: WeakKeyDictionary[Request, Fields] = WeakKeyDictionary()  # of 304s
-        self._stopped: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
-        self._hops: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
-        self._links: WeakKeyDictionary[Request, PageLinks] = WeakKeyDictionary()
 
     def open(self, crawler: Crawler) -> None:
         """Enforce signals also where Scrapy downloads and stores responses. The crawl has begun."""
-        if self._can_enforce:
-            stop_early(crawler, self.may_stop)
-            restrict_cache(crawler, self.may_store)
+        if not self._can_enforce:
+            return
+        note_statuses()
+        crawler.signals.connect(self._stop_refused, signals.headers_received)
+        engine: Any = crawler.engine
+        # A project may have its own downloader.
+        manager = getattr(engine.downloader, "middleware", None)
+        for middleware in getattr(manager, "middlewares", ()):
+            if isinstance(middleware, HttpCacheMiddleware):
+                middleware.policy = _RestrictedPolicy(middleware.policy, self.may_store)
 
-    def begin(self, request: Request) -> None:
-        """Forget an earlier response to the same request, which a project may send repeatedly.
-
-        This must be called before the request is entered in the passed requests again.
-        """
-        if self._can_enforce or request in self._passed:  # otherwise nothing has been kept
-            for kept in (self._validated, self._stopped, self._hops, self._links):
-                kept.pop(request, None)
-
-    def _decision(self, request: Request) -> Decision | None:
+    def _decision(self, guarded: GuardedRequest) -> Decision | None:
         """The decision by which a request has passed; None if there is none, or signals are off."""
-        passed = self._passed.get(request)
-        if passed is None or self._is_off:
-            return None
-        return passed.decision
+        return None if self._is_off else guarded.decision
 
     # -- the header fields, as soon as they have arrived -------------------------------------------
 
-    def may_stop(self, request: Request, headers: Headers, status: int) -> bool:
-        """Whether the download of a response is to be stopped, because its header fields refuse
-        it."""
-        decision = self._decision(request)
-        if decision is None or status == _NOT_MODIFIED or not has_signals(headers):
-            return False
-        if self._questions.is_exempt(request):
-            return False
+    def _stop_refused(self, headers: Headers, body_length: int | None, request: Request) -> None:
+        """Stop the download of a response that its header fields refuse."""
+        status = status_of(request)
+        if body_length == 0 or status is None or status == _NOT_MODIFIED:
+            return
+        guarded = self._requests.of(request)
+        decision = self._decision(guarded)
+        if decision is None or not has_signals(headers) or self._questions.is_exempt(request):
+            return
         head = ResponseHead(status=status, headers=fields_of(headers), method=request.method)
         verdict = self._guard.responses.judge(
             decision.question,
             head,
             policy=decision.policy,
             is_final=False,
-            can_use_links_only=self._can_use_links_only(request),
+            can_use_links_only=self._can_use_links_only(guarded),
         )
-        if verdict is None or verdict.action is Action.PASS:
-            return False
-        self._stopped[request] = verdict
-        return True
+        if verdict is not None and verdict.action is not Action.PASS:
+            guarded.stopped = verdict
+            raise StopDownload(fail=False)
 
     # -- a response, before other middlewares ------------------------------------------------------
 
-    def receive(self, request: Request, response: Response) -> None:
+    def receive(self, request: Request, guarded: GuardedRequest, response: Response) -> None:
         """Take from a response what another middleware would hide."""
-        decision = self._decision(request)
+        decision = self._decision(guarded)
         if decision is None:
             return
         if response.status == _NOT_MODIFIED:
-            self._validated[request] = validated_fields(request, response)
+            guarded.validated = validated_fields(request, response)
         elif not has_signals(response.headers):
             return
         elif response.status < 400:
-            self._record_hop(request, response)
+            self._record_hop(request, guarded, response)
         elif self._asks_for_payment(request, response, decision):
             request.meta["dont_retry"] = True
 
-    def _record_hop(self, request: Request, response: Response) -> None:
+    def _record_hop(self, request: Request, guarded: GuardedRequest, response: Response) -> None:
         """Record what a redirect states: it is about the redirect, and not about its target."""
-        case = self._case(request, response)
+        case = self._case(request, guarded, response)
         if case is None:
             return
         head = head_of(request, response, [])
         verdict = self._guard.responses.judge(case.question, head, policy=case.policy)
         if verdict is not None:
-            self._hops[request] = self._guard.responses.record(
+            guarded.hop = self._guard.responses.record(
                 case.question, head, verdict, case.request_id
             )
 
@@ -207,17 +196,18 @@ class ResponseSignals:
         It keeps none that is refused, nor one of which the site denies an archive. Where other
         middlewares may decode more of a page than is read here, it is not known to be either.
         """
-        case = self._case(request, response)
+        guarded = self._requests.of(request)
+        case = self._case(request, guarded, response)
         if case is None or self._guard.report_only:
             return True
         terms = self._guard.terms(case.question.origin)
         if not _is_enforced(case, terms):
             return True
-        head = head_of(request, response, self._validated.get(request, []))
+        head = head_of(request, response, guarded.validated or [])
         page = _page(response, head, terms)
         if page is not None and page.is_incomplete and is_encoded(response):
             return False
-        verdict = self._judge(request, response, case, head, page)
+        verdict = self._judge(guarded, response, case, head, page)
         if verdict is None:
             return True
         if verdict.action is not Action.PASS or verdict.uses is None:
@@ -226,36 +216,38 @@ class ResponseSignals:
 
     # -- a response, after other middlewares -------------------------------------------------------
 
-    def admit(self, request: Request, response: Response) -> Response:
+    def admit(self, request: Request, guarded: GuardedRequest, response: Response) -> Response:
         """Hand on a response that may be used. Raises RobotsSignalled for any other."""
         request.meta.pop(META, None)  # of an earlier page, if a spider has copied its meta
-        if self._is_off or self._is_silent(request, response):
+        if self._is_off or self._is_silent(request, guarded, response):
             return response
-        case = self._case(request, response)
+        case = self._case(request, guarded, response)
         if case is None:
             return response
         terms = self._guard.terms(case.question.origin)
-        head = self._head(request, response, terms)
+        head = self._head(request, guarded, response, terms)
         page = _page(response, head, terms)
-        verdict = self._judge(request, response, case, head, page)
+        verdict = self._judge(guarded, response, case, head, page)
         if verdict is not None:
-            self._enforce(request, case, head, verdict)
+            self._enforce(request, guarded, case, head, verdict)
         if _is_enforced(case, terms):
-            self._links[request] = PageLinks(response.url, page, verdict)
+            guarded.links = PageLinks(response.url, page, verdict)
         return response
 
-    def _is_silent(self, request: Request, response: Response) -> bool:
+    def _is_silent(self, request: Request, guarded: GuardedRequest, response: Response) -> bool:
         """Whether nothing is stated that would have to be recorded: a fast check."""
         if self._reads_pages or has_signals(response.headers) or response.url != request.url:
             return False
-        decision = self._decision(request)
-        if decision is None or request in self._validated:
+        decision = self._decision(guarded)
+        if decision is None or guarded.validated is not None:
             return False
         return self._guard.responses.is_policy_silent(decision.question, decision.policy)
 
-    def _head(self, request: Request, response: Response, terms: Terms) -> ResponseHead:
+    def _head(
+        self, request: Request, guarded: GuardedRequest, response: Response, terms: Terms
+    ) -> ResponseHead:
         """The head of a response, without its fields if none of them matters."""
-        validated = self._validated.get(request, [])
+        validated = guarded.validated or []
         if (
             validated
             or terms.purposes
@@ -265,10 +257,17 @@ class ResponseSignals:
             return head_of(request, response, validated)
         return ResponseHead(status=response.status, method=request.method)
 
-    def _enforce(self, request: Request, case: _Case, head: ResponseHead, verdict: Verdict) -> None:
+    def _enforce(
+        self,
+        request: Request,
+        guarded: GuardedRequest,
+        case: _Case,
+        head: ResponseHead,
+        verdict: Verdict,
+    ) -> None:
         decision = None
         if 300 <= head.status < 400:
-            decision = self._hops.get(request)  # recorded already
+            decision = guarded.hop  # recorded already
         if decision is None:
             decision = self._guard.responses.record(case.question, head, verdict, case.request_id)
         request.meta[META] = annotation(decision)
@@ -280,7 +279,7 @@ class ResponseSignals:
         """What applies to the links of a response that was handed to a spider; None if nothing
         does."""
         request = response.request
-        return self._links.get(request) if request is not None else None
+        return self._requests.of(request).links if request is not None else None
 
     def may_follow(self, request: Request, links: PageLinks, objection: str) -> bool:
         """Record that a link of a page is not to be followed; return whether the request is made
@@ -299,9 +298,9 @@ class ResponseSignals:
 
     # -- the judgement -----------------------------------------------------------------------------
 
-    def _case(self, request: Request, response: Response) -> _Case | None:
+    def _case(self, request: Request, guarded: GuardedRequest, response: Response) -> _Case | None:
         """The response as a case, or None if the guard does not govern it."""
-        decision = self._decision(request)
+        decision = self._decision(guarded)
         if decision is not None and response.url == request.url:
             is_exempt = self._questions.is_exempt(request)
             return _Case(decision.question, decision.policy, decision.id, is_exempt)
@@ -318,28 +317,44 @@ class ResponseSignals:
 
     def _judge(
         self,
-        request: Request,
+        guarded: GuardedRequest,
         response: Response,
         case: _Case,
         head: ResponseHead,
         page: Page | None,
     ) -> Verdict | None:
-        if "download_stopped" in response.flags and request in self._stopped:
-            return self._stopped[request]
+        if "download_stopped" in response.flags and guarded.stopped is not None:
+            return guarded.stopped
         verdict = self._guard.responses.judge(
             case.question,
             head,
             page,
             policy=case.policy,
-            can_use_links_only=self._can_use_links_only(request),
+            can_use_links_only=self._can_use_links_only(guarded),
         )
         if verdict is not None and case.is_exempt:
             return _exempted(verdict)
         return verdict
 
-    def _can_use_links_only(self, request: Request) -> bool:
-        """Whether the items that a spider takes from the response can be dropped."""
-        return self.can_drop_items and self._is_scheduled(request)
+    def _can_use_links_only(self, guarded: GuardedRequest) -> bool:
+        """Whether the response goes to a spider, whose items from it can be dropped."""
+        return self.can_drop_items and guarded.is_scheduled
+
+
+class _RestrictedPolicy:
+    """A cache policy of a project, `HTTPCACHE_POLICY`, that `may_store` restricts."""
+
+    def __init__(self, policy: Any, may_store: Callable[[Request, Response], bool]) -> None:
+        self._policy = policy
+        self._may_store = may_store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def should_cache_response(self, response: Response, request: Request) -> bool:
+        """Whether the response is stored."""
+        is_stored = self._policy.should_cache_response(response, request)
+        return bool(is_stored and self._may_store(request, response))
 
 
 def _is_enforced(case: _Case, terms: Terms) -> bool:

@@ -17,7 +17,7 @@ from robots_guard.decisions.policy import Document, Policy
 from robots_guard.origin import ROBOTS_TXT
 from robots_guard.protocol.dialect import Dialect
 from robots_guard.scrapy.fetch.fetcher import ON_ROUTE
-from robots_guard.scrapy.reached_urls import FROM_CACHE
+from robots_guard.scrapy.pages import FROM_CACHE
 
 if TYPE_CHECKING:
     from scrapy import Request

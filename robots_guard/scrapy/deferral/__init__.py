@@ -2,12 +2,9 @@
 
     gate            which origins' requests may leave the scheduler now: drives `decisions.deferral`
     buckets         which buckets of a queue are open, and whose turn it is
-    ordered_names   names in order, for the buckets
     waiting_limits  how long a request waits in the scheduler, and a crawl for its requests
     queue           Scrapy's own priority queue, restricted by the gate
     scheduler       any other scheduler, restricted by the gate
-    leftovers       requests stored after a crawl because that scheduler does not take them back
-    return_state    the state that a request carries while it is back in the scheduler
     pacing          the turns of a paced origin: waiting for them, taking and moving them
 
 Only this part of the package and `patches` use Scrapy's slots, queues and handlers.

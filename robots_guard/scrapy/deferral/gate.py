@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from scrapy.utils.asyncio import call_later
 
@@ -30,19 +30,22 @@ from robots_guard.decisions.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_cached
 from robots_guard.scrapy.deferral.buckets import Buckets
-from robots_guard.scrapy.deferral.return_state import GROUP, give_back
+from robots_guard.scrapy.guarded_request import GROUP, GuardedRequests, give_back
+from robots_guard.scrapy.patches.downloader_fetch import follow
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
 
+LOOK_UP_EVERY = 1.0  # seconds
+MAX_REMEMBERED = 10_000  # known origins; when there are more, all are forgotten
 _SLOT = "download_slot"  # the key of a request's meta that names its slot, once it is in one
 
 
 class OriginGate:
-    """The closed origins of one crawl. Shared by the memory queue, the disk queue and the
-    middlewares.
+    """The closed origins of one crawl, and its requests. Shared by the memory queue, the disk queue
+    and the middlewares.
 
     The middleware sets two tests: `lacks_policy`, whether the policy of an origin still has to be
     fetched; and `is_exempt`, whether the operator has exempted a request from robots.txt. Nothing
@@ -55,13 +58,13 @@ class OriginGate:
 
     def __init__(self, crawler: Crawler) -> None:
         self.max_idle = math.inf
+        self.requests = GuardedRequests()
         self.lacks_policy: Callable[[Origin], bool] = _never
         self.is_exempt: Callable[[Request], bool] = _never
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED, self._note_change)
         self._buckets: list[Buckets] = []
         self._timetable = _Timetable(self._reopen)
-        self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
         self._waiters = 0
         self._failed_routes: set[str] = set()  # two at most: more do not matter
@@ -78,10 +81,6 @@ class OriginGate:
         if not key:
             return slot
         return f"{slot} {_group_of(request, key)}"
-
-    def is_scheduled(self, request: Request) -> bool:
-        """Whether the request came out of the queue, and so can go back to it."""
-        return request in self._scheduled
 
     # -- for the queues ----------------------------------------------------------------------------
 
@@ -157,7 +156,7 @@ class OriginGate:
             group=_group_of(request, key),
         )
         if has_left:
-            self._scheduled.add(request)
+            self.requests.of(request).is_scheduled = True
             self._handed_out = request
         return has_left
 
@@ -193,6 +192,10 @@ class OriginGate:
             buckets.update(key)
 
     # -- for the downloader ------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Follow the requests in the downloader: the crawl has begun."""
+        follow(self._crawler, self.mark_begun, self.mark_ended)
 
     def mark_begun(self, request: Request) -> None:
         """Record that the downloader has a request that the queue has handed out."""
@@ -242,7 +245,8 @@ class OriginGate:
             key += f"#{group}"
         self.deferrals.send_back(request, key, wait, time.monotonic())
         self._set_timer()
-        return self._give_back(request, decision, group)
+        self.requests.of(request).wait()
+        return give_back(request, decision, group)
 
     def shut(self, origin: str, seconds: float) -> None:
         """Close an origin for some seconds. An earlier call's end stays in force if it is later."""
@@ -255,11 +259,6 @@ class OriginGate:
         seconds."""
         self.shut(origin, delay)
         self.release(request)
-
-    def is_out_alone(self, request: Request) -> bool:
-        """Whether no other request to the same origin may leave the queue until this one is
-        released."""
-        return self.deferrals.is_out_alone(request)
 
     def needs_policy(self, request: Request) -> bool:
         """Whether the request left the queue because its policy was unknown, and it still is."""
@@ -275,14 +274,8 @@ class OriginGate:
         So a robots.txt that hangs uses one of CONCURRENT_REQUESTS for its fetch, and none for a
         request.
         """
-        return self.deferrals.fetch(request), self._give_back(request)
-
-    def _give_back(
-        self, request: Request, decision: Decision | None = None, group: str = ""
-    ) -> Request:
-        # a project may send the same object once more, without the scheduler
-        self._scheduled.discard(request)
-        return give_back(request, decision, group)
+        self.requests.of(request).wait()
+        return self.deferrals.fetch(request), give_back(request)
 
     def policy_ready(self, origin: str) -> None:
         """Reopen an origin whose policy is known, or cannot be fetched for now."""
@@ -291,8 +284,7 @@ class OriginGate:
 
     def release(self, request: Request) -> None:
         """Admit further requests to an origin if this was the only one admitted."""
-        if self.is_out_alone(request):
-            self.deferrals.free(request, time.monotonic())
+        if self.deferrals.free(request, time.monotonic()):
             self.wake()
 
     @contextlib.contextmanager
@@ -407,3 +399,37 @@ class _Timetable:
     def _call(self) -> None:
         self._timer = None
         self._callback()
+
+
+class KnownOrigins:
+    """The origins whose policy can be used without waiting: it was fresh at the last look-up.
+
+    For each request, the policy of its origin is needed twice: when the request leaves the queue,
+    because the first request to an unknown origin leaves alone, and when it is judged. The second
+    look-up determines the verdict, and is always made. The first only decides how requests leave
+    the queue, so its result serves all requests of the origin for `LOOK_UP_EVERY` seconds, but no
+    longer than the policy stays fresh. If memory loses the policy within that time, a request waits
+    in the middleware instead of the queue.
+
+    `fresh_for` returns the seconds for which an origin's policy stays fresh, or None if the origin
+    has no usable policy. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self, fresh_for: Callable[[Origin], float | None], clock: Callable[[], float]
+    ) -> None:
+        self._fresh_for = fresh_for
+        self._clock = clock
+        self._known_until: dict[Origin, float] = {}
+
+    def __contains__(self, origin: Origin) -> bool:
+        now = self._clock()
+        if now < self._known_until.get(origin, -math.inf):
+            return True
+        fresh_for = self._fresh_for(origin)
+        if fresh_for is None:
+            return False
+        if len(self._known_until) >= MAX_REMEMBERED:
+            self._known_until.clear()
+        self._known_until[origin] = now + min(fresh_for, LOOK_UP_EVERY)
+        return True

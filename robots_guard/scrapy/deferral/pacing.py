@@ -11,12 +11,11 @@ origin is shorter than it appears to this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from scrapy import signals
 
+from robots_guard.configuration.settings import CLOCKS
 from robots_guard.decisions.freshness import asked_to_wait
 from robots_guard.decisions.pacing import LONGEST_PAUSE, MAX_TURN_AGE
 from robots_guard.decisions.reasons import Reason
@@ -24,8 +23,8 @@ from robots_guard.decisions.verdict import Action, Decision
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate
-from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
-from robots_guard.scrapy.passed_requests import PassedRequests
+from robots_guard.scrapy.errors import NotYet
+from robots_guard.scrapy.guarded_request import GuardedRequest
 from robots_guard.scrapy.patches.handler_hook import Send
 from robots_guard.scrapy.runtime import ScrapyRuntime
 
@@ -40,56 +39,46 @@ MAX_INLINE_WAIT = 0.1  # seconds that a request waits for its turn in the handle
 class Pacing:
     """The turns of one crawl.
 
-    `passed_requests` are those that may be sent. `hold_max` is how many seconds a request that
-    cannot be rescheduled waits for a turn.
+    `hold_max` is how many seconds a request that cannot be rescheduled waits for a turn.
     """
 
     def __init__(
         self,
         crawler: Crawler,
-        *,
         guard: Guard,
         gate: OriginGate,
         runtime: ScrapyRuntime,
-        passed_requests: PassedRequests,
+        *,
         hold_max: float,
-        now: Callable[[], float],
     ) -> None:
         self._crawler = crawler
         self._guard = guard
         self._gate = gate
         self._runtime = runtime
-        self._passed = passed_requests
         self._hold_max = hold_max
-        self._now = now
-        self._with_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
-        self._sent: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self.is_hooked = False  # whether all requests are sent by `download`
         self._is_listening = False
 
-    def admit(self, request: Request, decision: Decision | None) -> None:
-        """Record that a request has been allowed. It needs a turn if the decision requires one."""
-        required = decision.verdict.delay if decision is not None else None
-        if decision is None or required is None:
-            if (
-                self._gate.deferrals.has_paced
-                and decision is not None
-                and decision.policy is not None
-                and decision.verdict.reason is not Reason.BYPASSED
-            ):
-                # its file has changed
-                self._gate.deferrals.note_unpaced(str(decision.question.origin))
-            self._gate.release(request)
+    def admit(self, request: Request, guarded: GuardedRequest) -> None:
+        """Record that a request has been allowed. It needs a turn if its decision requires one."""
+        decision = guarded.decision
+        if decision is not None and decision.verdict.delay is not None:
+            guarded.turn = decision
+            self._listen()
+            if self._delay_of(decision):
+                self._gate.deferrals.note_paced(str(decision.question.origin))
             return
-        self._listen()
-        self._with_turn[request] = decision
-        if self._delay_of(decision):
-            self._gate.deferrals.note_paced(str(decision.question.origin))
-
-    @property
-    def has_paced(self) -> bool:
-        """Whether any origin is known to require a delay."""
-        return self._gate.deferrals.has_paced
+        guarded.turn = None
+        if self._gate.deferrals.is_quiet:  # as in most crawls
+            return
+        if (
+            decision is not None
+            and decision.policy is not None
+            and decision.verdict.reason is not Reason.BYPASSED
+        ):
+            # its file may have changed
+            self._gate.deferrals.note_unpaced(str(decision.question.origin))
+        self._gate.release(request)
 
     def _listen(self) -> None:
         """Connect the signal handler when the first origin requires a delay: it slows down every
@@ -98,30 +87,26 @@ class Pacing:
             self._is_listening = True
             self._crawler.signals.connect(self._on_headers_received, signals.headers_received)
 
-    def must_wait(self, request: Request) -> bool:
+    def must_wait(self, guarded: GuardedRequest) -> bool:
         """Whether the last middleware has to await `acquire_before_slot`."""
-        decision = self._with_turn.get(request)
-        if decision is None or decision.turn is not None:
+        if guarded.turn is None or guarded.turn.turn is not None:
             return False
-        return not (self.is_hooked and self._gate.is_scheduled(request))
+        return not (self.is_hooked and guarded.is_scheduled)
 
-    async def acquire_before_slot(self, request: Request) -> None:
-        """Get the turn in the last middleware.
+    async def acquire_before_slot(self, request: Request, guarded: GuardedRequest) -> Decision:
+        """Get the turn in the last middleware. Returns the decision that grants or refuses it.
 
-        Raises RobotsDisallowed, RobotsDeferred or NotYet.
+        Raises NotYet.
         """
-        if self._gate.is_scheduled(request):
-            return await self.acquire_turn(request)  # this downloader has no handler hook
-        max_wait = self._remaining_wait(self._with_turn[request])
+        if guarded.is_scheduled:  # this downloader has no handler hook
+            return await self.acquire_turn(request, guarded)
+        decision, guarded.turn = guarded.turn, None
+        assert decision is not None
         with self._gate.outside_concurrency_limit(request):
-            decision = await self._guard.turn(self._with_turn.pop(request), max_wait)
-        if decision.verdict.action is Action.DROP:
-            raise RobotsDisallowed(decision)
-        if decision.verdict.action is Action.DEFER:
-            raise RobotsDeferred(decision)
-        if decision.turn is not None:
-            self._with_turn[request] = decision
-        return None
+            granted = await self._guard.turn(decision, self._remaining_wait(decision))
+        if granted.verdict.action is Action.PASS and granted.turn is not None:
+            guarded.turn = granted
+        return granted
 
     def can_wait_again(self, decision: Decision) -> bool:
         """Whether a request that bypasses the scheduler, deferred by this decision, may wait
@@ -133,51 +118,46 @@ class Pacing:
         deferral = decision.question.deferral
         if deferral is None:
             return self._hold_max
-        return max(0.0, self._hold_max - (self._now() - deferral.since))
+        return max(0.0, self._hold_max - (CLOCKS.now() - deferral.since))
 
     # -- in the handler hook -----------------------------------------------------------------------
 
-    async def download(self, request: Request, send: Send) -> Response:
+    async def download(self, request: Request, guarded: GuardedRequest, send: Send) -> Response:
         """Send a request that needs no turn any more."""
+        guarded.send()
         try:
             return await send(request)
         finally:
-            self._mark_response_started(request)
+            self._mark_response_started(guarded)
 
-    def needs_turn(self, request: Request) -> bool:
-        """Whether the request has to take its turn (`acquire_turn`) before it is sent."""
-        self._recheck_pause(request)
-        return request in self._with_turn
+    def needs_turn(self, guarded: GuardedRequest) -> bool:
+        """Whether the request has to take its turn (`acquire_turn`) before it is sent: also if the
+        origin has asked for a pause while it was in the slot's queue."""
+        decision = guarded.decision
+        if decision is not None and decision.verdict.delay is None:
+            rechecked = self._guard.recheck_pause(decision)
+            if rechecked is not decision:
+                guarded.turn = rechecked
+        return guarded.turn is not None
 
-    def _recheck_pause(self, request: Request) -> None:
-        """Require a turn if the origin has asked for a pause while the request was in the slot's
-        queue."""
-        passed = self._passed.get(request)
-        decision = passed.decision if passed is not None else None
-        if decision is None or decision.verdict.delay is not None:
-            return
-        rechecked = self._guard.recheck_pause(decision)
-        if rechecked is not decision:
-            self._with_turn[request] = rechecked
+    async def acquire_turn(self, request: Request, guarded: GuardedRequest) -> Decision:
+        """Take the turn now. Returns the decision that grants it, or refuses it by a robots.txt that
+        was read meanwhile.
 
-    async def acquire_turn(self, request: Request) -> None:
-        """Take the turn now.
-
-        Raises NotYet if that takes too long, and RobotsDisallowed if a robots.txt that was read
-        meanwhile forbids it.
-
-        A turn that was taken before a long wait in the slot's queue is moved to now, or replaced by
-        another.
+        Raises NotYet if that takes too long. A turn that was taken before a long wait in the slot's
+        queue is moved to now, or replaced by another.
         """
-        decision = self._with_turn.pop(request)
+        decision, guarded.turn = guarded.turn, None
+        assert decision is not None
         granted = await self._guard.turn(decision, MAX_INLINE_WAIT)
-        if granted.verdict.action is Action.DROP:
-            raise RobotsDisallowed(granted)
         if granted.verdict.action is Action.DEFER:
             raise NotYet(granted)
+        if granted.verdict.action is Action.DROP:
+            return granted
         if granted.turn is not None:  # with `report_only`, a request is sent without a turn
-            self._sent[request] = self._guard.mark_sent(granted)
+            guarded.paced = self._guard.mark_sent(granted)
         self._gate.mark_sent(request, str(decision.question.origin), self._delay_of(decision))
+        return granted
 
     def count_visit(self, decision: Decision) -> None:
         """Delay the next request to an origin that was visited without a turn, at least in this
@@ -188,13 +168,13 @@ class Pacing:
     # -- responses ---------------------------------------------------------------------------------
 
     def _on_headers_received(self, request: Request) -> None:
-        self._mark_response_started(request)
+        self._mark_response_started(self._gate.requests.of(request))
 
-    def _mark_response_started(self, request: Request) -> None:
-        decision = self._sent.pop(request, None)
+    def _mark_response_started(self, guarded: GuardedRequest) -> None:
+        decision = guarded.answer()
         if decision is None:
             return
-        late = self._now() - decision.turn_taken_at - MAX_TURN_AGE
+        late = CLOCKS.now() - decision.turn_taken_at - MAX_TURN_AGE
         self._gate.shut(str(decision.question.origin), self._delay_of(decision) - max(0.0, late))
         self._runtime.spawn(self._guard.mark_response_started(decision))
 
@@ -202,7 +182,7 @@ class Pacing:
         """Pause the origin for as long as the response requests, if it does."""
         retry_after = response.headers.get("Retry-After", b"")
         headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
-        seconds = asked_to_wait(response.status, headers, self._now())
+        seconds = asked_to_wait(response.status, headers, CLOCKS.now())
         if seconds:
             await self._guard.note_pause(origin, seconds)
             if self._guard.is_paused(origin) and not self._guard.report_only:

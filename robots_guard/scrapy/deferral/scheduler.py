@@ -10,7 +10,7 @@ Requests are handed back in two cases only:
     at the end             all parked requests, so that other processes or the next crawl have them
 
 A request that the scheduler does not take stays here during the crawl, and is stored in JOBDIR at
-its end (`leftovers`).
+its end (`Leftovers`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.squeues import PickleFifoDiskQueue
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.job import job_dir
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from robots_guard.audit.record import shown_url
 from robots_guard.errors import SettingsError
 from robots_guard.scrapy.deferral.gate import OriginGate
-from robots_guard.scrapy.deferral.leftovers import Leftovers
-from robots_guard.scrapy.deferral.return_state import GROUP, demote, is_returned, unpark
 from robots_guard.scrapy.errors import abort
+from robots_guard.scrapy.guarded_request import GROUP, demote, is_returned, unpark
 from robots_guard.scrapy.options import FALLBACK_SCHEDULER
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ MAX_SEARCH = 0.02
 SEARCH_PAUSE = 0.1  # seconds until the next search, if MAX_PARKED are parked
 MAX_REFUSALS = 3  # after these no more requests are handed back to the scheduler during the crawl
 DEFAULT_SCHEDULER = "scrapy.core.scheduler.Scheduler"
+FOLDER = "robots_guard.requests"  # of the leftovers, in JOBDIR
 
 
 class GuardScheduler(BaseScheduler):
@@ -242,3 +246,56 @@ class GuardScheduler(BaseScheduler):
         pause = SEARCH_PAUSE if self._count >= MAX_PARKED else 0.0
         self._paused_until = time.monotonic() + pause
         call_later(pause, self._gate.wake)
+
+
+class Leftovers:
+    """The requests of a stopped crawl that its scheduler does not take back.
+
+    They are stored for the job's next crawl in a separate disk queue in JOBDIR, in Scrapy's own
+    format. Without JOBDIR they are lost.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        folder = job_dir(crawler.settings)
+        self._path = Path(folder, FOLDER) if folder else None
+
+    def take(self) -> list[Request]:
+        """Remove the requests of the job's last crawl from the queue, and return them."""
+        if self._path is None or not self._path.exists():
+            return []
+        queue = self._queue(self._path)
+        try:
+            return list(iter(queue.pop, None))
+        finally:
+            queue.close()
+
+    def keep(self, requests: Iterable[Request]) -> int:
+        """Write requests for the job's next crawl. Returns how many could not be written."""
+        remaining = list(requests)
+        if self._path is None or not remaining:
+            return len(remaining)
+        queue = self._queue(self._path)
+        try:
+            return sum(not _write(request, queue) for request in remaining)
+        finally:
+            queue.close()
+
+    def _queue(self, path: Path) -> Any:
+        # a generated class, whose type does not declare its methods
+        queue_class: Any = PickleFifoDiskQueue
+        return queue_class.from_crawler(self._crawler, str(path))
+
+
+def _write(request: Request, queue: Any) -> bool:
+    """Write one request. Returns False if it cannot be written, so that the caller can go on."""
+    try:
+        queue.push(request)
+    except (ValueError, OSError) as error:
+        log.error(
+            "robots_guard: %s cannot be stored for the job's next crawl: %s",
+            shown_url(request.url),
+            error,
+        )
+        return False
+    return True

@@ -56,8 +56,8 @@ from robots_guard.scrapy.fetch.substitute import (
     tls_of,
     with_fields,
 )
+from robots_guard.scrapy.guarded_request import are_same
 from robots_guard.scrapy.patches.fetch_signals import divert
-from robots_guard.scrapy.reached_urls import are_same
 from robots_guard.scrapy.runtime import CANCELLED, ScrapyRuntime
 from robots_guard.scrapy.written import writer_of
 from robots_guard.text import printable

@@ -8,7 +8,6 @@ about the content that was requested. So `_cb_bodyready` also notes the status o
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from scrapy.core.downloader.handlers import http11
 
@@ -17,7 +16,7 @@ from robots_guard.gateway.patch import Patch, install_patches, method
 if TYPE_CHECKING:
     from scrapy import Request
 
-_statuses: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
+_heads: list[tuple[Request, int]] = []  # those being handled: receivers are called meanwhile
 
 
 def note_statuses() -> None:
@@ -28,15 +27,15 @@ def note_statuses() -> None:
 def status_of(request: Request) -> int | None:
     """The status of the response to a request, for a receiver of `headers_received`; None if its
     download handler is not Scrapy's for HTTP/1.1."""
-    return _statuses.get(request)
+    return next((status for handled, status in _heads if handled is request), None)
 
 
 def _handle_head(self: Any, txresponse: Any, request: Request, *, plain: Any) -> Any:
-    _statuses[request] = txresponse.code
+    _heads.append((request, txresponse.code))
     try:
         return plain(self, txresponse, request)
     finally:
-        del _statuses[request]
+        _heads.pop()
 
 
 _AGENT = "_ScrapyAgent" if hasattr(http11, "_ScrapyAgent") else "ScrapyAgent"

@@ -27,7 +27,8 @@ from robots_guard.audit.write.log import FileAuditLog
 from robots_guard.decisions.policy import Policy
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import split_url
-from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.guarded_request import GuardedRequest
+from robots_guard.scrapy.questions import Questions
 
 
 class RefusesRobots:
@@ -215,32 +216,31 @@ class CountsCalls:
             self.stats.inc_value(f"calls/{self.names[frame.f_code]}")
 
 
-# `_let_pass_at_once` is replaced because no result of a crawl shows whether it was taken.
+# Methods are replaced because no result of a crawl shows in how many steps a request has passed.
 
 
 class CountsShortPasses:
     """An extension that counts the requests that pass in one step."""
 
-    is_short = True
-
     @classmethod
     def from_crawler(cls, crawler):
-        let_pass = RobotsGuardMiddleware._let_pass_at_once
-        is_short = cls.is_short
+        let_pass = GuardedRequest.let_pass
 
-        def counted(self, request, decision):
-            has_passed = is_short and let_pass(self, request, decision)
-            crawler.stats.inc_value("calls/passed_at_once", int(has_passed))
-            return has_passed
+        def counted(self, *args):
+            crawler.stats.inc_value("calls/passed_at_once", int(self.state == "NEW"))
+            let_pass(self, *args)
 
-        RobotsGuardMiddleware._let_pass_at_once = counted
+        GuardedRequest.let_pass = counted
         return cls()
 
 
 class PassesInSteps(CountsShortPasses):
     """The same, but none does."""
 
-    is_short = False
+    @classmethod
+    def from_crawler(cls, crawler):
+        Questions.plain_question = lambda _self, _request: None
+        return super().from_crawler(crawler)
 
 
 class SetsHost:

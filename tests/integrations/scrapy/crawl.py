@@ -291,7 +291,7 @@ def _spider_class(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
-    from robots_guard.scrapy.deferral.return_state import DEFERRAL
+    from robots_guard.scrapy.guarded_request import DEFERRAL
 
     class PlanSpider(scrapy.Spider):
         name = "plan"

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from scrapy import Request
 
 from robots_guard.scrapy.deferral.buckets import Buckets
-from robots_guard.scrapy.deferral.leftovers import Leftovers
-from robots_guard.scrapy.deferral.scheduler import GuardScheduler
+from robots_guard.scrapy.deferral.scheduler import GuardScheduler, Leftovers
 
 # A test sets the private `_parked` and `_count`: a scheduler is filled by a whole crawl otherwise.
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from integrations.scrapy.crawl import MODES, crawl
 
-from robots_guard.scrapy.deferral.known_origins import LOOK_UP_EVERY
+from robots_guard.scrapy.deferral.gate import LOOK_UP_EVERY
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.origin import origin_of
-from robots_guard.scrapy.deferral.known_origins import LOOK_UP_EVERY, MAX_REMEMBERED, KnownOrigins
+from robots_guard.scrapy.deferral.gate import LOOK_UP_EVERY, MAX_REMEMBERED, KnownOrigins
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 

@@ -12,8 +12,8 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.scrapy.deferral.return_state import DEFERRAL, RETURNED, is_returned
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD, Route, ScrapyFetcher
+from robots_guard.scrapy.guarded_request import DEFERRAL, RETURNED, is_returned
 from robots_guard.scrapy.questions import BYPASS, Questions
 from robots_guard.scrapy.robots_responses import can_share
 from robots_guard.testing import Reply

@@ -33,13 +33,12 @@ from scrapy.squeues import LifoMemoryQueue, PickleLifoDiskQueue
 from scrapy.utils.misc import build_from_crawler
 from support.cost import FACTOR, growth
 
+from robots_guard.scrapy.deferral import buckets as buckets_module
 from robots_guard.scrapy.deferral import gate as gate_module
-from robots_guard.scrapy.deferral import ordered_names
-from robots_guard.scrapy.deferral.buckets import Buckets, bucket_named
+from robots_guard.scrapy.deferral.buckets import Buckets, OrderedNames, bucket_named
 from robots_guard.scrapy.deferral.gate import OriginGate
-from robots_guard.scrapy.deferral.ordered_names import OrderedNames
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
-from robots_guard.scrapy.deferral.return_state import GROUP
+from robots_guard.scrapy.guarded_request import GROUP
 
 HOSTS = ["a.test", "a.test.b", "b.test", "c.test", "d.test", "e.test"]
 URLS = [f"{scheme}://{host}" for host in HOSTS for scheme in ("http", "https")]
@@ -358,7 +357,7 @@ def test_the_cost_of_a_choice_does_not_grow_with_the_buckets():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ordered_names_are_a_sorted_set(monkeypatch, seed):
-    monkeypatch.setattr(ordered_names, "LONGEST_BLOCK", 4)
+    monkeypatch.setattr(buckets_module, "LONGEST_BLOCK", 4)
     rng = random.Random(seed)
     names, expected = OrderedNames(), set()
     for _ in range(600):

@@ -7,9 +7,28 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from robots_guard.scrapy.reached_urls import Judged
+from robots_guard.scrapy.guarded_request import GuardedRequests, seal_of
 
 A, B, C, D = (f"http://{host}.test/" for host in "abcd")
+
+
+class Judged:
+    """The requests of a crawl, each judged when its download begins."""
+
+    def __init__(self):
+        self.requests = GuardedRequests()
+
+    def begin(self, request):
+        history = request.meta.get("redirect_urls")
+        self.requests.begin(request).let_pass(seal_of(request), None, history)
+
+    def note_passed(self, request, url):
+        self.requests.of(request).reached |= {url}
+
+    def missing(self, request, response, judged):
+        guarded = self.requests.of(request)
+        assert guarded.judged_url == judged
+        return guarded.unjudged_urls(request, response)
 
 
 @pytest.fixture
