@@ -1,6 +1,6 @@
 """Scripted origins for tests of crawlers and of the guard, and an audit log in memory.
 
-Real origins on loopback addresses answer, stall or break as scripted, and record every request.
+Real origins on loopback addresses answer, stall or break as scripted, and record every request::
 
     with Loopback() as net:
         site = net.origin(robots="User-agent: *\\nDisallow: /private/")
