@@ -105,11 +105,6 @@ REPLACED = [
     Replaced("docs/start/browser.md", r"^chromium ", "chromium --no-sandbox "),
     Replaced("docs/start/node.md", r"npm install undici", UNDICI),
     Replaced("docs/(audit|operations/backup).md", r"/etc/robots_guard/", "./"),
-    Replaced(
-        "docs/operations/monitoring.md",
-        r"/var/log/robots_guard",
-        "~/.local/state/robots_guard/audit_log",
-    ),
 ]
 
 ROBOTS = "User-agent: *\nDisallow: /private/\n"

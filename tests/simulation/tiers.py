@@ -84,7 +84,10 @@ class SqliteTier:
 
     def leases(self) -> list[Origin]:
         with self._stores[0]._database.reading() as connection:
-            return [origin for (origin,) in connection.execute("SELECT origin FROM leases")]
+            return [
+                origin
+                for (origin,) in connection.execute("SELECT origin FROM leases WHERE origin != ''")
+            ]
 
     def close(self) -> None:
         for store in self._stores:
