@@ -81,7 +81,7 @@ FILES = {
     ),
     "stars": lambda size: (  # each rule's target meets all of them
         b"User-agent: *\n"
-        + b"".join(b"Disallow: /" + b"%%C3%%A9*" * 30 + b"%d\n" % n for n in range(size // 3))
+        + b"".join(b"Disallow: /" + b"%%C3%%A9*" * 30 + b"%d\n" % n for n in range(size // 5))
     ),
     "nul": lambda size: b"\0\n" * 12 * size,
     "blank": lambda size: b"User-agent: a\n\nDisallow: x\n" * size,
