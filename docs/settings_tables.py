@@ -1,5 +1,6 @@
-"""Writes the tables of settings into the pages, from the descriptions of the settings: each setting
-stands in one table. The tables of settings.md have headings, those of the help.
+"""Writes what follows from the descriptions of the settings: their tables in the pages, the list of
+those that an override can change, and the JSON Schema. Each setting stands in one table. The tables
+of settings.md have headings, those of the help.
 
 python docs/settings_tables.py
 """
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import msgspec
 
+from robots_guard.app.cli.config.schema import schema_text
 from robots_guard.app.cli.options import COMMON, HEADINGS, OTHER, heading_of
 from robots_guard.configuration import own_options
 from robots_guard.configuration.settings import NAMES, PROXY_NAMES, SETTINGS, Setting
+from robots_guard.decisions.site_settings import SiteSettings, types_of
 
 DOCS = Path(__file__).parent
 #: The settings that stand first: those of the help, and some more.
@@ -52,6 +55,8 @@ PAGES: dict[str, list[dict[str, list[Setting]]]] = {
     "console.md": [{"Options": _of("console")}],
 }
 HEAD = "| setting | default | meaning |\n|---|---|---|\n"
+#: In overrides.md, the names of the settings that an override can change.
+_CHANGEABLE = re.compile(r"^\| .+(?= \| As the \[settings\])", re.MULTILINE)
 _RUN = re.compile(r"(?:(?:## .*\n\n)?" + re.escape(HEAD) + r"(?:\|.*\n)*\n)+")
 
 
@@ -62,6 +67,14 @@ def page_of(name: str) -> str:
     found, wanted = len(_RUN.findall(text)), len(PAGES[name])
     assert found == wanted, f"{name} has {found} runs of tables of settings instead of {wanted}"
     return _RUN.sub(lambda _: "".join(_tables(next(runs))), text)
+
+
+def overrides_page() -> str:
+    """Return the text of overrides.md, with its list as it should be."""
+    names = ", ".join(f"`{name}`" for name in types_of(SiteSettings))
+    text, found = _CHANGEABLE.subn(f"| {names}", (DOCS / "overrides.md").read_text("utf-8"))
+    assert found == 1, f"overrides.md has {found} lists of settings instead of 1"
+    return text
 
 
 def _tables(run: dict[str, list[Setting]]) -> Iterable[str]:
@@ -84,3 +97,5 @@ def _default(setting: Setting) -> str:
 if __name__ == "__main__":
     for name in PAGES:
         (DOCS / name).write_text(page_of(name), "utf-8")
+    (DOCS / "overrides.md").write_text(overrides_page(), "utf-8")
+    (DOCS / "robots_guard.schema.json").write_text(schema_text(), "utf-8")

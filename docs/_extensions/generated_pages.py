@@ -21,6 +21,7 @@ from sphinx.application import Sphinx
 import robots_guard
 from robots_guard.app.cli.group import OWN
 from robots_guard.app.cli.main import NAME, commands
+from robots_guard.audit.show.export import FORMATS
 from robots_guard.decisions.reasons import MEANINGS, Meaning, Party
 from robots_guard.gateway.patch import Patch
 from robots_guard.protocol.lint.response import KINDS
@@ -160,6 +161,12 @@ def _reason_row(reason: str, it: Meaning) -> str:
     return f"| `{reason}` | {it.sentence} | {it.fault} | {response} | {heritrix} | {it.replay} |"
 
 
+def export_table() -> str:
+    """Every export format."""
+    rows = (f"| `{name}` | {it.about} | {it.mapping} |" for name, it in FORMATS.items())
+    return "\n".join(["| `--format` | a line is | mapping |\n|---|---|---|", *rows])
+
+
 # -- lint -------------------------------------------------------------------------------------------
 
 
@@ -286,6 +293,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "records": record_reference,
     "reasons": reason_table,
+    "exports": export_table,
     "codes": code_table,
     "patches": patch_tables,
     "suites": suite_table,

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from robots_guard.configuration.settings import SETTINGS, Setting, described, names_of
+from robots_guard.decisions.component import Component
 from robots_guard.decisions.freshness import LONGEST_BACKOFF
 
 Texts = tuple[str, ...]
@@ -197,15 +198,16 @@ class _NoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A section that holds settings only."""
 
 
-#: The sections, and what only their components have.
-SECTIONS: Mapping[str, type[msgspec.Struct]] = {
+_WITH_OPTIONS: Mapping[str, type[msgspec.Struct]] = {
     "proxy": ProxySection,
     "serve": ServeSection,
     "scrapy": ScrapySection,
     "console": ConsoleSection,
-    "python": _NoOptions,
-    "httpx": _NoOptions,
-    "aiohttp": _NoOptions,
+}
+#: The sections, and what only their components have.
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {
+    **_WITH_OPTIONS,
+    **{each.value: _NoOptions for each in Component if each not in (*_WITH_OPTIONS, GENERAL)},
 }
 
 

@@ -30,7 +30,7 @@ from msgspec import Meta
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.decisions.access import Limits
 from robots_guard.decisions.addresses import networks
-from robots_guard.decisions.component import PROXIES, Component
+from robots_guard.decisions.component import ANSWERING, PROXIES, Component
 from robots_guard.decisions.pacing import LONGEST_DELAY
 from robots_guard.decisions.site_settings import PolicySettings, SiteSettings, types_of
 from robots_guard.decisions.verdict import Decision, Terms
@@ -67,8 +67,6 @@ def _objection_to_token(token: str) -> str:
 
 #: The only components that release what they cannot record: their own operator uses them.
 _RELEASE_UNRECORDED = frozenset(Component) - frozenset(PROXIES)
-#: The components whose PASSes are not counted, because no request follows them.
-UNCOUNTED = frozenset((Component.CLI, Component.CONSOLE))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
@@ -382,9 +380,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def audit_level(self, component: str) -> AuditLevel:
         """Return how much an integration records.
 
-        The command line and the console make no requests for pages, so that they count no PASSes.
+        A component that only answers counts no PASSes, because no request follows them.
         """
-        if self.audit == "summary" and component in UNCOUNTED:
+        if self.audit == "summary" and component in ANSWERING:
             return "refusals"
         return self.audit
 

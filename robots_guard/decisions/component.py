@@ -18,16 +18,10 @@ class Component(StrEnum):
     AIOHTTP = "aiohttp"
 
 
+#: The components that only answer: they request no page.
+ANSWERING = (Component.CLI, Component.CONSOLE)
 #: The components that hand a demand for payment to their client, which can answer it.
-PAYING = frozenset(
-    (
-        Component.PROXY,
-        Component.SERVE,
-        Component.PYTHON,
-        Component.HTTPX,
-        Component.AIOHTTP,
-    )
-)
+PAYING = frozenset(Component) - {Component.SCRAPY, *ANSWERING}
 #: The components between clients and sites. Their operator is not their user, so that by default
 #: they refuse what they cannot record.
 PROXIES = (Component.PROXY, Component.SERVE)

@@ -189,14 +189,21 @@ class _Reading:
                 denies, allows = _by_label(statement)
             case Signal.TDM:
                 denies, allows = self._by_reservation(statement)
-            case Signal.AI_TRAINING if statement.rule == "disallowaitraining":
-                denies = (Use.AI_TRAIN.value,)
+            case Signal.AI_TRAINING:
+                denies = (Use.AI_TRAIN.value,) if statement.rule == "disallowaitraining" else ()
             case Signal.NOINDEX:
                 denies = (Use.SEARCH.value,)
             case Signal.PURPOSE_TOKEN:
                 denies = (statement.rule,)
-            case _:
-                pass  # recorded only
+            case (
+                Signal.LICENSE
+                | Signal.PAYMENT
+                | Signal.DOCUMENT_STATE
+                | Signal.META_URL
+                | Signal.REVISIT_AFTER
+                | Signal.DATA_NOSNIPPET
+            ):
+                pass  # denies no use
         return StatementEffect(statement=statement, denies=denies, allows=allows)
 
     def _denied_by_rule(self, statement: Statement) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ import msgspec
 from robots_guard.audit.read.reader import KINDS, read_line
 from robots_guard.audit.record import AnyRecord, json_schema
 from robots_guard.audit.schema import column_type
-from robots_guard.audit.show.export import FORMATS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 DOCS = "".join((_DOCS / page).read_text() for page in ("audit.md", "reference/audit-record.md"))
@@ -28,7 +27,7 @@ def test_every_kind_and_field_is_explained():
 
     assert fields - documented == set()
     assert set(KINDS) - documented == set()
-    assert set(FORMATS) - documented == set()
+    assert "<!-- generated: exports -->" in DOCS  # from FORMATS, when the site is built
     assert tuple(str(record.__struct_config__.tag) for record in get_args(AnyRecord)) == KINDS
 
 

@@ -316,7 +316,7 @@ def test_check_reads_the_file_of_a_key(here, folder):
 def test_the_stored_schema_is_that_of_the_settings(here):
     assert here("config", "show", "--schema").out == schema_text()
     assert (DOCS / "robots_guard.schema.json").read_text() == schema_text(), (
-        "to rewrite it: robots-guard config show --schema > docs/robots_guard.schema.json"
+        "to rewrite it: python docs/settings_tables.py"
     )
 
 

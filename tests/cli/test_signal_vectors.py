@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.signal_rows import CLOCK, answers, disagreeing, disagreements, rows
 
-ROWS = 442
+ROWS = 442  # of tests/data/signals.jsonl: a new row adds one
 
 RSL = "the terms of an RSL document are not read: the licence is recorded"
 IN_FILE = "statements inside of files (CAWG, IPTC) are not read"

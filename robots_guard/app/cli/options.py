@@ -34,6 +34,8 @@ from robots_guard.configuration.settings import (
     default_store,
     names_of,
 )
+from robots_guard.decisions.signal_settings import SignalSettings
+from robots_guard.decisions.site_settings import SiteSettings, types_of
 from robots_guard.errors import SettingsError
 from robots_guard.invocation import Invocation
 from robots_guard.protocol.dialect import DIALECTS
@@ -106,27 +108,19 @@ def overrides_option(command: F) -> F:
     return _option("overrides")(config_option(command))
 
 
+_DELAYS = ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max")
+_VERDICTS = [
+    name for name in types_of(SiteSettings) if name not in (*_DELAYS, *types_of(SignalSettings))
+]
 #: The headings of the help, and the settings below each; `*` stands for any text.
 HEADINGS = {
     "Crawler": ("agent", "agent_from", "agents", "*user_agent"),
     "Store": ("store*",),
     "Audit log": ("audit*",),
-    "Verdicts": (
-        "dialect",
-        "matching",
-        "on_dis*",
-        "on_re*",
-        "on_unr*",
-        "overrides",
-        "report_only",
-        "max_defer",
-    ),
-    "Delays": ("min_delay", "max_delay", "visit_time", "respect_retry_after", "hold_max"),
+    "Verdicts": ("overrides", "report_only", *_VERDICTS),
+    "Delays": _DELAYS,
     "Fetching robots.txt": ("fetch*", "allow_private"),
-    "Use of content": (
-        *("purpose*", "signals", "page_dialect", "content_use", "noindex_action"),
-        "on_unknown",
-    ),
+    "Use of content": tuple(types_of(SignalSettings)),
 }
 OTHER = "Other settings"
 #: The settings that `--help` lists; `--help-all` lists all.

@@ -1,4 +1,4 @@
-"""Export of records to other formats. docs/audit.md has the mappings.
+"""Export of records to other formats. `FORMATS` has the mappings, which docs/audit.md shows.
 
 Invariant: a value for which a format has no field is omitted or stored under a name of
 robots_guard, never in a field that means something else. Values are data: whatever they contain,
@@ -381,22 +381,54 @@ def _escape(found: re.Match[str]) -> str:
 class Format(NamedTuple):
     """An export format.
 
-    `line` returns a record as a line, or None to omit it. `kind` is the kind of the records that
-    have lines, or None if there is more than one.
+    `line` returns a record as a line, or None to omit it. `about` says in Markdown what a line is,
+    and `mapping` what it has of a record. `kind` is the kind of the records that have lines, or
+    None if there is more than one.
     """
 
     line: Callable[[AnyRecord], str | None]
+    about: str
+    mapping: str
     headings: str = ""
     kind: str | None = "decision"
 
 
+_CSV = "comma-separated values with headings"
+_REASON = "[reason](reference/audit-record.md#the-reasons)"
 FORMATS = {
-    "ecs": Format(_ecs),
-    "otel": Format(_otel),
-    "heritrix": Format(_heritrix, kind=None),
-    "csv": Format(_csv, ",".join(_COLUMNS)),
-    "squid": Format(_squid),
-    "signals": Format(_signals, ",".join(_SIGNAL_COLUMNS), kind="signals"),
+    "ecs": Format(
+        _ecs,
+        "an Elastic Common Schema document (8.11)",
+        "`event.action` is `robots-drop` and so on, `event.outcome` is `success`: a refusal is no"
+        " failure. What ECS has no name for is under `robots_guard.*`",
+    ),
+    "otel": Format(
+        _otel,
+        "an OTLP/JSON request with one log record",
+        "`eventName` `robots.decision`, severity INFO; what OpenTelemetry has no name for is under"
+        " `robots.*`",
+    ),
+    "heritrix": Format(
+        _heritrix,
+        "a line of Heritrix's crawl.log",
+        f"the code of its {_REASON}; each `fetch` with its own status and hop `P`; annotations"
+        " `robots:REASON,line:N`. A PASS has no line",
+        kind=None,
+    ),
+    "csv": Format(_csv, _CSV, "every field of a decision", ",".join(_COLUMNS)),
+    "squid": Format(
+        _squid,
+        "a line of Squid's native access.log",
+        f"`TCP_DENIED/` and the response to its {_REASON}; a PASS has none",
+    ),
+    "signals": Format(
+        _signals,
+        _CSV,
+        "a `signals` record: a column for each use (`use_search`, ...) with `deny`, `allow` or"
+        " `unknown`",
+        ",".join(_SIGNAL_COLUMNS),
+        kind="signals",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ import msgspec
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.search import DECISIONS, Search, conditions
 from robots_guard.audit.show.chart import ChartBar
-from robots_guard.decisions.component import Component
+from robots_guard.decisions.component import ANSWERING
 
 TOP = 15  # rows of a table
 SOON = 30  # days before its expiry from which an override is marked
@@ -42,7 +42,6 @@ _DENIALS = """
     FROM (SELECT id, origin, reason, action, would, unnest(from_json(evidence, '["JSON"]')) AS item
           FROM records WHERE evidence IS NOT NULL AND {where})
 """
-_NO_INTEGRATIONS = (Component.CLI.value, Component.CONSOLE.value)
 # An exempted request passed by its override, whatever `would` says.
 REPORTED = (
     "(would IS NOT NULL AND reason <> 'bypassed'"
@@ -175,7 +174,7 @@ def passes_recorded(search: Search, since: str | None = None) -> bool:
     found = search.rows(
         "SELECT DISTINCT settings->>'audit' FROM records"
         " WHERE kind = 'start' AND \"at\" >= ? AND NOT list_contains(?, component)",
-        [(since or "")[:10], [*_NO_INTEGRATIONS]],
+        [(since or "")[:10], [each.value for each in ANSWERING]],
     )
     levels = {level for (level,) in found}
     return bool(levels) and levels <= {"summary", "all", "evidence"}

@@ -22,14 +22,6 @@ from robots_guard.protocol.signals.usage import (
     read_usage,
 )
 
-_AI_TRAINING = ("disallowaitraining", "allowaitraining")
-FIELDS = frozenset(
-    (
-        *("x-robots-tag", "robots-tag", "content-usage", "content-signal"),
-        *(tdmrep.RESERVATION, tdmrep.POLICY, *_AI_TRAINING),
-        *("link", "crawler-price", "www-authenticate"),
-    )
-)
 #: The fields of which at most FIELD_CAP characters are read. Each has the name of its signal.
 _CAPPED = frozenset(("x-robots-tag", "robots-tag", "content-usage", "content-signal"))
 #: The statuses with which a site asks for a licence (RSL 1.0, Crawler Authorization Protocol).
@@ -150,9 +142,12 @@ _READERS: dict[str, Callable[[Sequence[Header]], Iterable[Statement]]] = {
     "robots-tag": _robots_tag,
     "content-usage": _content_usage,
     "content-signal": _content_signal,
-    **dict.fromkeys(_AI_TRAINING, _ai_training),
+    "disallowaitraining": _ai_training,
+    "allowaitraining": _ai_training,
     "crawler-price": _price,
 }
+#: The fields that are read: those with a reader, and those that `_statements` reads together.
+FIELDS = frozenset((*_READERS, tdmrep.RESERVATION, tdmrep.POLICY, "link", "www-authenticate"))
 
 
 def _unread(signal: Signal, rules: Iterable[str], value: str) -> Iterable[Statement]:

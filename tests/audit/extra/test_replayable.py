@@ -248,6 +248,6 @@ def test_each_reason_that_depends_on_a_site_is_among_them(verified):
         each for each, meaning in MEANINGS.items() if meaning.replay is not Comparison.NOTHING
     }
 
-    assert expected - replayed == set()
+    assert expected - replayed == set(), "add to SITES a robots.txt for which it is the reason"
     assert any(judged.record.override for judged, _ in verified.replayed)
     assert any(getattr(judged.record, "robots_txt_of", None) for judged, _ in verified.replayed)

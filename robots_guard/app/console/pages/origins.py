@@ -22,7 +22,7 @@ from robots_guard.audit.record import moment
 from robots_guard.audit.show.policy import PolicyView
 from robots_guard.decisions import check
 from robots_guard.decisions.check import compiled
-from robots_guard.decisions.component import Component
+from robots_guard.decisions.component import ANSWERING
 from robots_guard.decisions.explanation import Explanation, explain
 from robots_guard.decisions.pacing import (
     RequiredDelay,
@@ -236,7 +236,7 @@ def recorded_purposes(search: Search) -> str:
     found = search.rows(
         "SELECT settings->>'$.purposes' FROM records WHERE kind = 'start'"
         ' AND component NOT IN (?, ?) ORDER BY "at" DESC LIMIT 1',
-        [Component.CLI.value, Component.CONSOLE.value],
+        [each.value for each in ANSWERING],
     )
     return next((purposes for (purposes,) in found if purposes), "")
 
