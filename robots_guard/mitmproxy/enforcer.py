@@ -1,7 +1,8 @@
 """The enforcer: the last link of mitmproxy's addon chain, and the four gates a request must pass.
 
     requestheaders   decides, before the body is read or a connection is made
-    request          decides again if anything relevant to the verdict has changed, and waits for the origin's turn
+    request          decides again if anything relevant to the verdict has changed, and waits for the
+                     origin's turn
     server_connect   allows a connection only for a client with a live permit (connections.py)
     the write        writes only permitted requests (write_gate.py)
 
@@ -464,7 +465,7 @@ class Enforcer:
         self._act(flow, decision, judged)
         return True
 
-    # -- third gate: connections --------------------------------------------------------------------------
+    # -- while a connection is made, and at the write ------------------------------------------------------
 
     async def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
         """Renew turns: without TLS, the request is sent next."""
