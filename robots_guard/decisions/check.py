@@ -28,7 +28,7 @@ says what the state needs, and its `next` takes that and returns the following s
 
 A request that passes may still have to wait for its origin's turn. Turns are not part of the check:
 caches and queues lie between the verdict and the wire, and a turn belongs to what is sent; see
-`turns`.
+`guard/turns.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """The gateway: what several integrations need, without a framework.
 
-All modules are for proxies, except `patch`, which also describes the replaced methods of Scrapy.
+Most modules are for proxies and servers. Scrapy and the client libraries use `errors`, `patch` and
+`wire`, too.
 """

@@ -1,4 +1,4 @@
-"""Replies: the HTTP responses to requests that are refused or deferred, and to those on which there is
+"""Refusals: the HTTP responses to requests that are refused or deferred, and to those on which there is
 no decision.
 
 These are pure functions, and they make no decisions. A refusal is a 403 (400 if malformed, 503 if

@@ -11,9 +11,9 @@ A call to a store on the same machine usually returns sooner than an event loop 
 another task and back. Therefore the thread of the loop first blocks until the call returns, and
 runs no other task meanwhile.
 
-Invariant: a call blocks the loop for at most `blocking_wait`, the limit for its target. If calls
-take longer than that, they block it for at most 1 % of the time. Neither a lock nor a disk that
-hangs can block it for longer.
+Invariant: a call blocks the loop for at most `BLOCKING_WAIT`, or `LOCAL_BLOCKING_WAIT` if its
+target is on this machine. If calls take longer than that, they block it for at most 1 % of the
+time. Neither a lock nor a disk that hangs can block it for longer.
 Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused
 a thread. A hung disk therefore costs `width` threads, once, and no memory; the other threads stay
 free for other calls. A call that cannot be made, because there is no thread or the guard is closed,

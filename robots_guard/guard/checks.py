@@ -1,4 +1,5 @@
-"""Checks: drives the state machine `decisions.check` over the policies, rules and pauses of a guard."""
+"""The checks of a guard: they drive the state machine `decisions.check` over its policies, rules and
+pauses."""
 
 from __future__ import annotations
 

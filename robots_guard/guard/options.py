@@ -1,4 +1,4 @@
-"""The options of a guard, which the composition root builds from the settings."""
+"""The options of a guard, which `configuration` builds from the settings."""
 
 from __future__ import annotations
 

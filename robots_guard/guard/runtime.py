@@ -1,7 +1,7 @@
 """The Runtime for asyncio: Scrapy's asyncio reactor, Scrapy without a reactor, mitmproxy, the
 command line.
 
-It uses the event loop that is running when it is called. The guard allows its threads as many as all
+It uses the event loop that is running when it is called. The guard may have as many threads as all its
 pending calls together can occupy (`THREADS` by default): a hung store stops neither the audit log nor
 the compiling of a large robots.txt.
 """

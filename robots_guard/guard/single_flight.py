@@ -1,4 +1,4 @@
-"""Renewing policies: drives the state machines `decisions.lease` and `decisions.renewal` over the ports.
+"""Single flight: it renews policies, by the state machines `decisions.lease` and `decisions.renewal`.
 
 At most one renewal per origin runs at a time, as a task of its own. Each caller waits for it with
 its own time limit, and cancelling one caller affects no other. Across processes the store's lease

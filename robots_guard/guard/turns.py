@@ -96,7 +96,7 @@ class Turns:
         that the parent took stay in memory.
         """
         self._name = name
-        self._lines: dict[Origin, _TurnQueue] = {}
+        self._queues: dict[Origin, _TurnQueue] = {}
         # The shares of origins that several processes use.
         self._shares: LRUCache[Origin, Share] = LRUCache(MAX_SHARES)
         self._pending_calls: dict[Origin, _PendingCall] = {}  # whose caller gave up waiting
@@ -295,26 +295,26 @@ class Turns:
         self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None]
     ) -> Turn | Wait:
         deadline = self._clocks.monotonic() + patience
-        line = self._lines.get(origin)
+        queue = self._queues.get(origin)
         share = self._share_in_force(origin)
         spacing = share.spacing(delay) if share else delay
-        ahead = line.length * spacing if line else 0.0
+        ahead = queue.length * spacing if queue else 0.0
         if ahead > patience:
             return Wait(seconds=ahead + delay)
-        if line is None:
-            line = self._lines[origin] = _TurnQueue(self._runtime.semaphore(1))
-        line.length += 1
+        if queue is None:
+            queue = self._queues[origin] = _TurnQueue(self._runtime.semaphore(1))
+        queue.length += 1
         try:
-            if not await line.head.acquire_within(patience):
+            if not await queue.head.acquire_within(patience):
                 return Wait(seconds=max(RETRY_IN, delay))
             try:
                 return await self._take_until(deadline, origin, delay_now)
             finally:
-                line.head.release()
+                queue.head.release()
         finally:
-            line.length -= 1
-            if not line.length:
-                self._lines.pop(origin, None)
+            queue.length -= 1
+            if not queue.length:
+                self._queues.pop(origin, None)
 
     async def _take_until(
         self,
@@ -338,7 +338,7 @@ class Turns:
     @property
     def waiting(self) -> int:
         """The number of queued requests."""
-        return sum(line.length for line in self._lines.values())
+        return sum(queue.length for queue in self._queues.values())
 
     # -- after a turn was taken ---------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The mitmproxy integration: judges every request of any crawler before it reaches an origin.
+"""The mitmproxy integration: judges every request of any crawler before it reaches an origin. A
+flow enters in `enforcer`, which names the gates that it passes.
 
 `RobotsGuard` is the addon for `mitmdump -s` and for custom masters; `robots-guard proxy` is the
 ready-made command. docs/proxy.md is the user documentation.

@@ -22,7 +22,7 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.destinations import PREFIX
 from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.permits import Permits
-from robots_guard.mitmproxy.service import Service, bypassed_by
+from robots_guard.mitmproxy.service import Service, bypassed_by, dropped_for
 from robots_guard.origin import UNREADABLE, Origin, parse_authority
 
 _MAX_ORIGINS = 8192
@@ -119,7 +119,7 @@ class Connections:
             question = self._service.question_of(client, origin._replace(scheme="https"))
             guard.decide(
                 question,
-                refusal_of(Reason.NOT_INTERCEPTED, _describe_client_fault(data.conn.error or "")),
+                dropped_for(Reason.NOT_INTERCEPTED, _describe_client_fault(data.conn.error or "")),
             )
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
@@ -138,12 +138,12 @@ class Connections:
         if objection is not None and opaque:
             self._enforce(bypassed_by(f"allow_unsafe={opaque}", objection), data)
         elif objection is not None:
-            self._enforce(refusal_of(Reason.NOT_HTTP, objection), data)
+            self._enforce(dropped_for(Reason.NOT_HTTP, objection), data)
         if (
             not data.server.error
             and (objection := self._service.destinations.objection_to_connecting(data)) is not None
         ):
-            self._enforce(refusal_of(Reason.DESTINATION_REFUSED, objection), data)
+            self._enforce(dropped_for(Reason.DESTINATION_REFUSED, objection), data)
 
     def _enforce(self, verdict: Verdict, data: server_hooks.ServerConnectionHookData) -> None:
         """Record a verdict on a connection and enforce it. One that cannot be recorded is refused, too."""
@@ -177,8 +177,3 @@ def _origin_of_address(host: str, port: int) -> Origin:
         return parse_authority("https" if port == 443 else "http", f"{host}:{port}")
     except MalformedURL:
         return UNREADABLE._replace(port=port)
-
-
-def refusal_of(reason: Reason, why: str) -> Verdict:
-    """The verdict on traffic that is refused."""
-    return Verdict(action=Action.DROP, reason=reason, detail=why)

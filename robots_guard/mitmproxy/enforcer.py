@@ -1,7 +1,8 @@
 """The enforcer: the last link of mitmproxy's addon chain, and the four gates a request must pass.
 
     requestheaders   decides, before the body is read or a connection is made
-    request          decides again if anything relevant to the verdict has changed, and waits for the origin's turn
+    request          decides again if anything relevant to the verdict has changed, and waits for the
+                     origin's turn
     server_connect   allows a connection only for a client with a live permit (connections.py)
     the write        writes only permitted requests (write_gate.py)
 
@@ -34,7 +35,7 @@ from robots_guard.gateway.wire import Wire
 from robots_guard.invocation import BARE, Invocation
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.bodies import MEMORY, memory_key
-from robots_guard.mitmproxy.connections import Connections, refusal_of
+from robots_guard.mitmproxy.connections import Connections
 from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.permits import (
     FlowState,
@@ -45,7 +46,7 @@ from robots_guard.mitmproxy.permits import (
 )
 from robots_guard.mitmproxy.replies import Application, NoRoom, Refusal, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.response_review import ResponseReview
-from robots_guard.mitmproxy.service import Service
+from robots_guard.mitmproxy.service import Service, dropped_for
 from robots_guard.mitmproxy.wire import Approved, wire_of
 from robots_guard.mitmproxy.write_gate import WriteGate
 
@@ -464,7 +465,7 @@ class Enforcer:
         self._act(flow, decision, judged)
         return True
 
-    # -- third gate: connections --------------------------------------------------------------------------
+    # -- while a connection is made, and at the write ------------------------------------------------------
 
     async def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
         """Renew turns: without TLS, the request is sent next."""
@@ -505,7 +506,7 @@ class Enforcer:
         log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
         guard = self._service.guard_or_raise().guard
         question, _ = wire_of(request, client).question(self._service.agent_of(client))
-        decision = guard.decide(question, refusal_of(Reason.NOT_JUDGED, why))
+        decision = guard.decide(question, dropped_for(Reason.NOT_JUDGED, why))
         self._status_site.remember(decision)
         return decision
 

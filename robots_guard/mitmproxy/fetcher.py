@@ -1,7 +1,7 @@
 """The fetcher of robots.txt through mitmproxy's own outgoing stack, which is also the route of pages.
 
 It uses the same upstream proxy and credentials, the same CA and client-certificate options, and the
-same local address. It fetches one hop only: the core follows redirects. It builds on mitmproxy's
+same local address. It fetches one hop only: the guard follows redirects. It builds on mitmproxy's
 ReplayHandler, which is not a public interface; this module is the only one that relies on its
 internals.
 """

@@ -60,7 +60,7 @@ def destination_of(request: http.Request) -> Destination:
 class JudgedRequest(NamedTuple):
     """A request as it was judged: the parts the verdict rests on, and a snapshot that is faster to compare.
 
-    `held` is how many seconds it was held until a deferral ended.
+    `held` is how many seconds the request was held, because it was deferred for a short time.
     """
 
     wire: Wire
@@ -78,7 +78,7 @@ class PassedFlow(NamedTuple):
 
     `request` is a snapshot of the request, `approved` what the verdict rests on; only a change of
     the latter matters. `sealed` is the object that may be written, set after the last hook before
-    the wire. `is_sent` means that it was. `held` is how many seconds the request was held for it.
+    the wire. `is_sent`: it was written. `held` is that of `JudgedRequest`.
     """
 
     client: Client

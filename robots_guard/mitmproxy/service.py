@@ -277,6 +277,11 @@ def bypassed_by(setting: str, why: str) -> Verdict:
     return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=setting, detail=why)
 
 
+def dropped_for(reason: Reason, why: str) -> Verdict:
+    """The verdict on traffic that is dropped for a reason besides robots.txt."""
+    return Verdict(action=Action.DROP, reason=reason, detail=why)
+
+
 def _user_of(client: connection.Client) -> str | None:
     """The user as whom mitmproxy's addon proxyauth has authenticated a connection (CONNECT, SOCKS)."""
     addon = ctx.master.addons.get("proxyauth")

@@ -1,10 +1,10 @@
 """The wire: what a client's request will put on it, and the request that is written instead.
 
 `wire_of` describes a request as it is; the verdict is about that. What is written is produced from
-what was judged. Method, target and authority are those of the verdict, not those of mitmproxy's request object.
-Fields about the client's own connection are left out (RFC 9110 section 7.6.1), and the framing is
-explicit, so that every server finds the end of the body at the same byte. These are pure functions;
-they decide nothing.
+what was judged: method, target and authority are those of the verdict, not those of mitmproxy's
+request object. Fields about the client's own connection are left out (RFC 9110 section 7.6.1), and
+the framing is explicit, so that every server finds the end of the body at the same byte. These are
+pure functions; they decide nothing.
 
 After a body, an HTTP/1 connection is not used again, and `Connection: close` announces that. A
 server that does not read bodies (of GET, or at all) takes them for its next request. Its response

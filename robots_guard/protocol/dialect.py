@@ -65,7 +65,7 @@ class Dialect:
     advised_bytes: int | None = None  # bytes of a rule; longer ones are reported by lint
     requirements: tuple[str, ...] = ()  # what the source requires of a file; see lint/groups.py
 
-    # Access and freshness, read by the core (docs/dialects.md and RFC 9309 sections 2.3.1 and 2.4).
+    # Access and freshness, read by `decisions` (docs/dialects.md and RFC 9309 sections 2.3.1 and 2.4).
     on_forbidden: Literal["restricted", "unrestricted"] = "restricted"  # 401 and 403
     on_too_many: Literal["unreachable", "unrestricted"] = "unreachable"  # 429
     on_redirect_limit: Literal["unreachable", "unrestricted"] = "unreachable"

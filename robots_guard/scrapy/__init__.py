@@ -1,4 +1,5 @@
-"""The Scrapy integration.
+"""The Scrapy integration judges each request of a crawl before it is made, and once more before it is
+sent. A request enters in `middleware`, which names the modules that it passes.
 
 Set `ADDONS = {"robots_guard.scrapy.Addon": 500}` and `ROBOTS_GUARD_AGENT = "mybot"`.
 """

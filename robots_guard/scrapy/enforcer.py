@@ -70,7 +70,7 @@ class RequestEnforcer:
         self._refusals.report(decision)
         if decision.verdict.action is Action.DROP:
             raise RobotsDisallowed(decision)
-        if guarded.is_scheduled and self._limits.admit(request, decision):
+        if guarded.is_scheduled and self._limits.can_wait(request, decision):
             return self._gate.send_back(request, decision)
         return None
 

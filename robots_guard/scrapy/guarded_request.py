@@ -66,8 +66,8 @@ class GuardedRequest(msgspec.Struct, eq=False):
 
     `is_scheduled`: it came out of the queue, and so can go back to it. `seal` and `decision` are
     those by which it has last passed; no robots.txt governs it if it has no decision. `deferral` is
-    the earlier one of a request that has waited. `turn` is the decision that requires a turn, taken
-    or not; `paced` is the one by which it was sent.
+    the earlier one of a request that has waited. `turn_by` is the decision that requires a turn,
+    taken or not; `sent_by` is the one by which it was sent in its turn.
 
     A download handler may follow redirects by itself, as a browser does; so may a middleware that
     makes its own requests. Such URLs appear as the URL of the response, and in the `redirect_urls`
@@ -85,8 +85,8 @@ class GuardedRequest(msgspec.Struct, eq=False):
     seal: Seal | None = None
     decision: Decision | None = None
     deferral: Deferral | None = None
-    turn: Decision | None = None
-    paced: Decision | None = None
+    turn_by: Decision | None = None
+    sent_by: Decision | None = None
     history: tuple[Any, int] = (None, 0)
     reached: AbstractSet[str] = frozenset()
     validated: Fields | None = None
@@ -128,8 +128,8 @@ class GuardedRequest(msgspec.Struct, eq=False):
         its turn, once."""
         if self.state == "SENT":
             self.state = "ANSWERED"
-        paced, self.paced = self.paced, None
-        return paced
+        sent_by, self.sent_by = self.sent_by, None
+        return sent_by
 
     def _become(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:  # the project has the same object out twice

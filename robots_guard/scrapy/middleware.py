@@ -95,7 +95,7 @@ class RobotsGuardMiddleware:
             and self._crawl.is_announced(decision)
         ):
             guarded.let_pass(seal_of(request), decision)
-            self._pacing.admit(request, guarded)
+            self._pacing.note_pass(request, guarded)
             return None
         return await self._process(request, guarded, decision)
 
@@ -113,7 +113,7 @@ class RobotsGuardMiddleware:
             has_passed = result is None
             return result
         finally:
-            if not has_passed:  # if it has, `Pacing.admit` or the handler hook releases it
+            if not has_passed:  # if it has, `Pacing.note_pass` or the handler hook releases it
                 self._gate.release(request)
 
     async def _judge(
@@ -143,7 +143,7 @@ class RobotsGuardMiddleware:
                 return returned
             decision = await self._enforcer.wait_and_rejudge(request, decision)
         guarded.let_pass(seal, decision, request.meta.get(HISTORY))
-        self._pacing.admit(request, guarded)
+        self._pacing.note_pass(request, guarded)
         return None
 
     # -- in the last middleware --------------------------------------------------------------------

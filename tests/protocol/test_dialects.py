@@ -117,7 +117,7 @@ def test_the_default_lifetime_is_data_of_the_dialect(row):
     if not headers and "fresh" in expected:
         assert (row["input"]["age_s"] <= kept.lifetime) is expected["fresh"]
     if headers:
-        # What headers mean is the core's business; it must be free to follow them beyond a day.
+        # What headers mean is the guard's business; it must be free to follow them beyond a day.
         assert kept.lifetime_cap is None
 
 

@@ -14,7 +14,7 @@ Invariant: a response that a fetcher returns has no framing fault, and its clien
 agree on its length, wherever the fetcher sees these bytes.
 
 Only ambiguity is a fault. A line of the head may end in LF alone, as RFC 9112 section 2.2 permits,
-because all clients agree on that. A field that the clients or the core act on is neither folded
+because all clients agree on that. A field that the clients or the guard act on is neither folded
 (section 5.2) nor contains a control character, because their readings of such values differ; other
 fields may.
 """
@@ -92,7 +92,7 @@ _CHUNKED = b"chunked"
 _NO_BODY = (204, 304)
 _DELIMITING = frozenset({b"content-length", b"transfer-encoding"})
 _OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
-#: The fields that the clients and the core act on.
+#: The fields that the clients and the guard act on.
 _ACTED_ON = (
     _DELIMITING
     | _OF_CONNECTION

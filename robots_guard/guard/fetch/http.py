@@ -2,7 +2,7 @@
 connection.
 
 Invariant: the request is anonymous and the site is untrusted. No cookie, credential or proxy from
-the environment is used, no redirect is followed (the core does that), and TLS is verified. Every
+the environment is used, no redirect is followed (the guard does that), and TLS is verified. Every
 address is checked before connecting, every size and time is bounded, and every failure is an
 outcome, never an exception.
 """

@@ -47,7 +47,7 @@ class OriginGate:
     """The closed origins of one crawl, and its requests. Shared by the memory queue, the disk queue
     and the middlewares.
 
-    The middleware sets two tests: `lacks_policy`, whether the policy of an origin still has to be
+    `CrawlGuard` sets two tests: `lacks_policy`, whether the policy of an origin still has to be
     fetched; and `is_exempt`, whether the operator has exempted a request from robots.txt. Nothing
     closes the bucket of an exempt request.
     `deferrals` is the state machine. `max_idle` is the most seconds that the crawl waits for a

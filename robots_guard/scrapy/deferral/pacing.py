@@ -59,16 +59,16 @@ class Pacing:
         self.is_hooked = False  # whether all requests are sent by `download`
         self._is_listening = False
 
-    def admit(self, request: Request, guarded: GuardedRequest) -> None:
-        """Record that a request has been allowed. It needs a turn if its decision requires one."""
+    def note_pass(self, request: Request, guarded: GuardedRequest) -> None:
+        """Note that a request has passed. It needs a turn if its decision requires one."""
         decision = guarded.decision
         if decision is not None and decision.verdict.delay is not None:
-            guarded.turn = decision
+            guarded.turn_by = decision
             self._listen()
             if self._delay_of(decision):
                 self._gate.deferrals.note_paced(str(decision.question.origin))
             return
-        guarded.turn = None
+        guarded.turn_by = None
         if self._gate.deferrals.is_quiet:  # as in most crawls
             return
         if (
@@ -89,7 +89,7 @@ class Pacing:
 
     def must_wait(self, guarded: GuardedRequest) -> bool:
         """Whether the last middleware has to await `acquire_before_slot`."""
-        if guarded.turn is None or guarded.turn.turn is not None:
+        if guarded.turn_by is None or guarded.turn_by.turn is not None:
             return False
         return not (self.is_hooked and guarded.is_scheduled)
 
@@ -100,12 +100,12 @@ class Pacing:
         """
         if guarded.is_scheduled:  # this downloader has no handler hook
             return await self.acquire_turn(request, guarded)
-        decision, guarded.turn = guarded.turn, None
+        decision, guarded.turn_by = guarded.turn_by, None
         assert decision is not None
         with self._gate.outside_concurrency_limit(request):
             granted = await self._guard.turn(decision, self._remaining_wait(decision))
         if granted.verdict.action is Action.PASS and granted.turn is not None:
-            guarded.turn = granted
+            guarded.turn_by = granted
         return granted
 
     def can_wait_again(self, decision: Decision) -> bool:
@@ -123,7 +123,7 @@ class Pacing:
     # -- in the handler hook -----------------------------------------------------------------------
 
     async def download(self, request: Request, guarded: GuardedRequest, send: Send) -> Response:
-        """Send a request that needs no turn any more."""
+        """Send a request that has its turn, or needs none."""
         guarded.send()
         try:
             return await send(request)
@@ -137,8 +137,8 @@ class Pacing:
         if decision is not None and decision.verdict.delay is None:
             rechecked = self._guard.recheck_pause(decision)
             if rechecked is not decision:
-                guarded.turn = rechecked
-        return guarded.turn is not None
+                guarded.turn_by = rechecked
+        return guarded.turn_by is not None
 
     async def acquire_turn(self, request: Request, guarded: GuardedRequest) -> Decision:
         """Take the turn now. Returns the decision that grants it, or refuses it by a robots.txt that
@@ -147,7 +147,7 @@ class Pacing:
         Raises NotYet if that takes too long. A turn that was taken before a long wait in the slot's
         queue is moved to now, or replaced by another.
         """
-        decision, guarded.turn = guarded.turn, None
+        decision, guarded.turn_by = guarded.turn_by, None
         assert decision is not None
         granted = await self._guard.turn(decision, MAX_INLINE_WAIT)
         if granted.verdict.action is Action.DEFER:
@@ -155,7 +155,7 @@ class Pacing:
         if granted.verdict.action is Action.DROP:
             return granted
         if granted.turn is not None:  # with `report_only`, a request is sent without a turn
-            guarded.paced = self._guard.mark_sent(granted)
+            guarded.sent_by = self._guard.mark_sent(granted)
         self._gate.mark_sent(request, str(decision.question.origin), self._delay_of(decision))
         return granted
 

@@ -5,8 +5,8 @@ closed buckets count as pending, the spider stays open, JOBDIR preserves them, a
 disk is DownloaderAwarePriorityQueue's.
 
 Scrapy's queue asks its downloader how many downloads each bucket's slot has, and chooses among the
-answers. The guard's answers with one bucket only: the open one whose turn it is (`buckets`). The
-rest is Scrapy's code.
+answers. The guard answers with one bucket only, the open one that is next (`buckets`). The rest is
+Scrapy's code.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class WaitingLimits:
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
-    def admit(self, request: Request, decision: Decision) -> bool:
+    def can_wait(self, request: Request, decision: Decision) -> bool:
         """Whether a deferred request may wait in the scheduler until it may be judged again.
 
         The first that may not is a WARNING, because `scrapy fetch` shows nothing else of it.

@@ -451,7 +451,7 @@ class ScrapyFetcher:
     async def _redirect_outcome(self, response: Response, get: Get) -> FetchOutcome:
         """A redirect to the URL that the handler has reached by itself.
 
-        The core follows it by its own rules, and records it (RFC 9309 section 2.3.1.2).
+        The guard follows it by its own rules, and records it (RFC 9309 section 2.3.1.2).
         """
         public = _has_public(await self._addresses_of(response, get.url))
         return Fetched(

@@ -290,7 +290,7 @@ def test_a_response_with_a_new_url_is_judged_by_that_url(net):
 
 
 def test_a_handlers_redirect_of_robots_txt_is_followed_by_the_core(net, tmp_path):
-    """The fetcher reports the handler's redirect to the core, which then requests the target and
+    """The fetcher reports the handler's redirect to the guard, which then requests the target and
     records both."""
     other = net.origin("User-agent: *\nDisallow: /open\n")
     site = net.origin(moved(f"{other.url}/robots.txt"))

@@ -199,10 +199,10 @@ def test_a_dead_host_is_tried_for_half_a_minute(limits, caplog, failure, route, 
     request = Request("http://a.test/a")
     tries = failing_for_half_a_minute(failure, route)
 
-    assert all(limits.admit(request, each) for each in tries[:-1])
+    assert all(limits.can_wait(request, each) for each in tries[:-1])
     assert len(tries) == 6
-    assert limits.admit(request, tries[-1]) is not bool(cause)
-    assert limits.admit(request, tries[-1]) is not bool(cause)
+    assert limits.can_wait(request, tries[-1]) is not bool(cause)
+    assert limits.can_wait(request, tries[-1]) is not bool(cause)
     assert tries[-1].verdict.until - 1000 > DEAD_HOST_WAIT
     lasted = tries[-1].at - 1000
     text = f"http://a.test/a is given up: {cause} for {lasted:.0f} s"
@@ -220,7 +220,7 @@ def test_a_dead_proxy_among_others_is_no_dead_host(limits, monkeypatch):
 
     tries = failing_for_half_a_minute(Failure.CONNECT, "127.0.0.1:3128")
 
-    assert all(limits.admit(request, each) for each in tries)
+    assert all(limits.can_wait(request, each) for each in tries)
 
 
 def test_what_another_crawl_has_waited_does_not_count(limits):
@@ -228,7 +228,7 @@ def test_what_another_crawl_has_waited_does_not_count(limits):
     tries = failing_for_half_a_minute(Failure.CONNECT)
     later = replace(tries[-1], at=tries[-1].verdict.until - 10)
 
-    assert limits.admit(Request("http://a.test/a"), later)
+    assert limits.can_wait(Request("http://a.test/a"), later)
 
 
 def test_only_commands_for_one_page_are_hurried():
