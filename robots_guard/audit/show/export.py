@@ -394,7 +394,6 @@ class Format(NamedTuple):
 
 
 _CSV = "comma-separated values with headings"
-_REASON = "[reason](reference/audit-record.md#the-reasons)"
 FORMATS = {
     "ecs": Format(
         _ecs,
@@ -411,7 +410,7 @@ FORMATS = {
     "heritrix": Format(
         _heritrix,
         "a line of Heritrix's crawl.log",
-        f"the code of its {_REASON}; each `fetch` with its own status and hop `P`; annotations"
+        "the code of its reason; each `fetch` with its own status and hop `P`; annotations"
         " `robots:REASON,line:N`. A PASS has no line",
         kind=None,
     ),
@@ -419,7 +418,7 @@ FORMATS = {
     "squid": Format(
         _squid,
         "a line of Squid's native access.log",
-        f"`TCP_DENIED/` and the response to its {_REASON}; a PASS has none",
+        "`TCP_DENIED/` and the response to its reason; a PASS has none",
     ),
     "signals": Format(
         _signals,
