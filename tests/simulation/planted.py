@@ -84,8 +84,8 @@ FAULTS = (
     Fault(
         name="no-patience",
         module="robots_guard.guard.turns",
-        old="if not await line.head.acquire_within(patience):",
-        new="if not await line.head.acquire_within(1e9):",
+        old="if not await queue.head.acquire_within(patience):",
+        new="if not await queue.head.acquire_within(1e9):",
     ),
     # -- the lease and the renewal
     Fault(
