@@ -182,7 +182,7 @@ def _option_for(setting: Setting, meaning: str, **attributes: Any) -> Callable[[
 def _complete(
     setting: Setting,
     ctx: click.Context,  # noqa: ARG001  click's signature
-    param: click.Parameter,  # noqa: ARG001
+    param: click.Parameter,  # noqa: ARG001  (click's signature)
     incomplete: str,
 ) -> list[CompletionItem]:
     """Return the completions for the value of a setting: the words of its type, or files."""

@@ -431,7 +431,7 @@ def _not_compared(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for line in page.memo(_find_shadowed).untested:
         yield Note(
             line,
-            "the linter compares no rule from this line to the end of the group with the others",
+            "lint compares the rules from this line to the end of the group with no others",
             lambda _: None,
         )
 

@@ -1,4 +1,4 @@
-"""What a bundle costs to make and to check: by its length, whoever made it."""
+"""What a bundle costs to make and to check: by its length, whatever its maker put into it."""
 
 from __future__ import annotations
 
