@@ -83,7 +83,11 @@ class Comparing(msgspec.Struct, frozen=True):
         known."""
         judged, policy = None, self.decided.policy
         if not isinstance(rules, TimedOut):
-            judged = judge(self.question, self.policy, rules, self.terms, now)
+            own = self.policy
+            if self.decided.verdict.reason is Reason.BYPASSED:
+                # The exemption covers reservations, which need not be known here.
+                own = msgspec.structs.replace(own, reservations=None)
+            judged = judge(self.question, own, rules, self.terms, now)
             policy = policy or self.policy
         verdict = compared(self.decided.verdict, self.terms, judged)
         return msgspec.structs.replace(self.decided, verdict=verdict, policy=policy)
@@ -224,8 +228,6 @@ class Overridden(msgspec.Struct, frozen=True):
     def _compare(
         self, verdict: Verdict, policy: Policy, now: float, *, renew: bool = False
     ) -> Comparing:
-        # The exemption covers reservations, which need not be known here.
-        policy = msgspec.structs.replace(policy, reservations=None)
         terms = msgspec.structs.replace(self.terms, action="judge")
         document = _rules_document(policy, terms, now)
         return Comparing(Decided(verdict, renew=renew), self.question, terms, policy, document)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from robots_guard.decisions import check, lease
 from robots_guard.decisions import policy as policies
 from robots_guard.decisions.access import MAX_RESERVATIONS, Failed, Failure, Fetched
-from robots_guard.decisions.check import Judging, Lookup, Renewing
+from robots_guard.decisions.check import (
+    Comparing,
+    Decided,
+    Judging,
+    Lookup,
+    Overridden,
+    Renewing,
+)
 from robots_guard.decisions.freshness import STALE_IF_ERROR, Freshness
 from robots_guard.decisions.lease import Found, Granted
 from robots_guard.decisions.policy import Policy, Reservations
@@ -27,6 +34,7 @@ from robots_guard.decisions.verdict import Action, Question, Terms, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.protocol.dialect import dialect
 from robots_guard.protocol.paths import matching
+from robots_guard.protocol.ruleset import compile_rules
 from robots_guard.protocol.signals.statement import Place
 from robots_guard.protocol.signals.tdmrep import read_file
 
@@ -358,6 +366,19 @@ def test_the_guards_own_requests_need_none():
     bare = begin(A, None, "direct").next(RULES, NOW).policy
 
     assert isinstance(Lookup(own, NEEDY).next(bare, NOW), Judging)
+
+
+def test_an_exempted_request_keeps_the_policy_with_its_reservations():
+    """A renewal in the background begins with it."""
+    question = Question(origin=A, target="/", agent="mybot")
+    exempting = msgspec.structs.replace(NEEDY, action="pass")
+    known = with_reservations()
+    rules = compile_rules(RULES.body, RFC, "mybot", "standard")
+    trail = walk(check.begin(question, exempting), (known, NOW), (rules, NOW))
+
+    assert [type(state) for state in trail] == [Overridden, Comparing, Decided]
+    assert trail[-1].policy is known
+    assert trail[-1].verdict.would is Action.PASS
 
 
 def test_a_check_under_a_given_policy_fetches_nothing():
