@@ -90,13 +90,20 @@ def read_parsed(
     option: str,
     parse: Callable[[bytes], list[T]],
     remedy: str = "name another file",
+    largest: int = 16 * 2**20,  # bytes; of heads, those of 100,000 writers
 ) -> list[T]:
     """Return what the file of an option contains, or standard input for `-`; nothing without a
     file. Raises SettingsError, with the remedy if the content is not that."""
     if name is None:
         return []
     try:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+        if name == "-":
+            content = sys.stdin.buffer.read(largest + 1)
+        else:
+            with Path(name).expanduser().open("rb") as file:
+                content = file.read(largest + 1)
+        if len(content) > largest:
+            raise ValueError(f"larger than {largest // 2**20} MiB")
         return parse(content)
     except (InvalidAnchor, InvalidKey) as error:
         raise SettingsError(f"{option}: {name!r} cannot be used ({error}): {remedy}") from error

@@ -108,6 +108,18 @@ def test_what_cannot_be_used_to_check_a_bundle_has_a_remedy(here, evidence, tmp_
     assert "cannot be read (No such file or directory): name another file" in missing.err
 
 
+@pytest.mark.parametrize(("option", "mebibytes"), [("--keys", 1), ("--tsa-roots", 16)])
+def test_what_a_bundle_is_checked_with_is_not_read_without_end(
+    here, evidence, tmp_path, option, mebibytes
+):
+    path = tmp_path / "evidence.zip"
+    here("audit", "bundle", json.loads(here("audit", "query", "--json").out)["id"], "-o", path)
+    done = here("audit", "replay", path, option, "/dev/zero")
+
+    assert done.status == 2
+    assert f"{option}: '/dev/zero' cannot be read (larger than {mebibytes} MiB)" in done.err
+
+
 def test_a_bundle_that_is_not_there_is_not_taken_for_an_id(here, tmp_path):
     path = tmp_path / "missing.zip"
 

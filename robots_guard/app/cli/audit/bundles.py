@@ -38,7 +38,7 @@ from robots_guard.audit.bundle.verification import (
     Verification,
     verify_bundle,
 )
-from robots_guard.audit.key_files import KEYS, read_signer
+from robots_guard.audit.key_files import KEYS, LARGEST, read_signer
 from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Judgement, Replayed
 from robots_guard.audit.read.replay import replay as replay_judgement
@@ -226,7 +226,7 @@ def replay(
         )
     if path.is_file():
         trust = BundleTrust(
-            read_parsed(keys, "--keys", public_keys_in, KEYS),
+            read_parsed(keys, "--keys", public_keys_in, KEYS, LARGEST),
             read_parsed(tsa_roots, "--tsa-roots", certificates_in, ROOTS),
         )
         result = verify_bundle(_content(path), trust, CLOCKS.now())
